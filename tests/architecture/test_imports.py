@@ -40,6 +40,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.wheel.frame",
         "delayd.wheel.id_memory",
         "delayd.wheel.kills",
+        "delayd.wheel.snapshot",
     ),
     "crc32c": ("delayd.wheel.decoding", "delayd.wheel.frame", "delayd.wheel.leveldb_log"),
     "ctypes": ("delayd.wheel.disk",),
@@ -53,6 +54,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     # Drivers are made in one place; the local cluster starts Kafka before there is a node.
     "delayd.bus.confluent": (
         # In a process of Spark's, to which no bus can be handed.
+        "delayd.audit.reading.partition",
         "delayd.audit.reading.stream",
         "delayd.bus.confluent",
         "delayd.client.confluent",
@@ -62,12 +64,14 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.dev.startup",
     ),
     "delayd.bus.kafka_python": (
+        # It reads what librdkafka cannot.
+        "delayd.bus.confluent",
         "delayd.bus.kafka_python",
         "delayd.client.kafka_python",
         "delayd.cluster.connect",
     ),
     "delayd.coordination.etcd": ("delayd.cluster.connect",),
-    "delayd.node.monitoring": ("delayd.node.monitoring", "delayd.node.node"),
+    "delayd.node.monitoring": ("delayd.node.fetcher", "delayd.node.monitoring", "delayd.node.node"),
 }
 
 TWINS = ("delayd.bus.memory", "delayd.coordination.memory")

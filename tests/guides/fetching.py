@@ -1,4 +1,4 @@
-"""A program that fetches what tests need besides wheels to where each test looks for it.
+"""A program that fetches and makes what tests need besides wheels where each test looks for it.
 
 `make test` runs it while types are checked, so that no test waits. A test whose needs could not be
 fetched tries again, and says why it fails.
@@ -6,10 +6,11 @@ fetched tries again, and says why it fails.
 
 from chromium import find_chromium
 from guide_programs import PROGRAMS
+from kafka_classes import archive_classes
 
 if __name__ == "__main__":
     # The Java program takes Kafka's jars along.
-    for fetch in (*PROGRAMS.values(), find_chromium):
+    for fetch in (*PROGRAMS.values(), find_chromium, archive_classes):
         try:
             fetch()
         except Exception as error:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
 )
 from nodes import CLUSTER_KEY, HANGS_S, NodeProcess
 
+from chaos.processes.startup import FEW_FETCHES
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
 from delayd.cluster.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
@@ -81,14 +82,17 @@ class TestCluster:
         admin.incremental_alter_configs([resource])[resource].result(HANGS_S)
 
     def node(self, number: int, **settings: object) -> NodeProcess:
-        """A node of the cluster, not started yet."""
+        """A node of the cluster, not started yet. With kafka-python it fetches as often as it does
+        by default; so do the nodes of `delayd dev`."""
+        is_quiet = settings.get("driver", "confluent") == "confluent"
+        quiet = {"kafka": FEW_FETCHES} if is_quiet else {}
         return NodeProcess(
             self.folder,
             f"n{number}",
             cluster=self.name,
             bootstrap=self.bootstrap,
             etcd=self.etcd,
-            settings={**FAST, **settings},
+            settings={**FAST, **quiet, **settings},
         )
 
     def client(self) -> Client:

@@ -26,10 +26,16 @@ HANGS_S = 300
 """Whoever waits so long waits for ever: no measure of anything, but the end of a test that hangs. A
 machine with other work can stand still for many seconds."""
 
+POLL_MS = 50
+"""How often a condition is looked at. Most of them ask nodes or read a topic, which costs them and
+us some milliseconds of the processors that they wait for."""
+
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = HANGS_S) -> None:
     """Wait until a condition holds; AssertionError that says what did not happen."""
-    assert wait_until(condition, int(timeout_s * 1000), 20), f"not within {timeout_s} s: {what}"
+    assert wait_until(condition, int(timeout_s * 1000), POLL_MS), (
+        f"not within {timeout_s} s: {what}"
+    )
 
 
 def wait_until_wall(at_ms: int) -> None:
@@ -95,9 +101,15 @@ class NodeProcess:
         self.config.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in document.items()))
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, env: Mapping[str, str] | None = None, prelude: str = "") -> "NodeProcess":
-        """Start the process; `prelude` is shell (such as `ulimit`) that runs before it."""
-        command = f'{prelude}exec "$0" -m delayd.cli node --config "$1"'
+    def start(
+        self,
+        env: Mapping[str, str] | None = None,
+        prelude: str = "",
+        program: str = "-m delayd.cli",
+    ) -> "NodeProcess":
+        """Start the process; `prelude` is shell (such as `ulimit`) that runs before it, `program`
+        what Python runs."""
+        command = f'{prelude}exec "$0" {program} node --config "$1"'
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 ["bash", "-c", command, sys.executable, str(self.config)],
@@ -149,9 +161,13 @@ class NodeProcess:
 
 @contextmanager
 def node_group(nodes: list[NodeProcess]) -> Iterator[list[NodeProcess]]:
-    """Nodes that are killed when the test ends, however it ends."""
+    """Nodes that are killed when the test ends, however it ends; what they logged, if it failed."""
     try:
         yield nodes
+    except BaseException:
+        for node in nodes:
+            print(f"--- log of {node.name} ---\n{node.log}")
+        raise
     finally:
         for node in nodes:
             node.kill()

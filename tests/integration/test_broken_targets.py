@@ -34,7 +34,7 @@ from delayd.dev.startup import ClusterOptions
 
 pytestmark = pytest.mark.real
 
-RATE_MS = 10
+RATE_MS = 25
 """Each target gets a message so often."""
 LEAD_MS = 500
 RETRY_DELAYS_MS = (1_500,) * 60

@@ -225,12 +225,14 @@ def test_a_dead_letter_is_redriven_once(desk: Desk, died: Died) -> None:
     assert (code, outcomes[died.plain]["outcome"]) == (0, "redriven")
     [seen] = desk.arrived("plain", 1)
     assert (seen.key, seen.value, seen.headers[: len(USER)]) == (b"dk", b"\xfe plain", USER)
-    assert seen.header("delayd-source") == outcomes[died.plain]["request"]
+    counts = outcomes[died.plain]["request"]
+    assert seen.header("delayd-source") == counts
     assert [name for name, _ in seen.headers[len(USER) :]] == [
         *("delayd-due", "delayd-fired", "delayd-source")
     ]
     code, outcomes = desk.redriven(died.plain)
     assert (code, outcomes[died.plain]["outcome"]) == (1, "already redriven")
+    assert outcomes[died.plain]["request"] == counts, "the redrive that was sent"
     desk.nothing_more("plain", 1)
 
 

@@ -20,6 +20,7 @@ from nodes import CLUSTER_KEY, NodeProcess, delayd, master_of, node_group, wait_
 from scraping import scrape
 from topics_read import all_of
 
+from chaos.processes.startup import FEW_FETCHES
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Client
 from delayd.client.driver import DriverName
@@ -63,6 +64,7 @@ class Site:
                 "connect_timeout_s": 20,
                 "lease_ttl_s": 2,
                 "export_token": EXPORT_TOKEN,
+                "kafka": FEW_FETCHES,
                 **self.keys,
                 **settings,
             },

@@ -154,13 +154,15 @@ def test_show_reads_live_messages_from_the_buffer_and_what_a_node_knows_of_them(
         {"source": sources[1], "due_ms": 2, "done": False},
         {"source": gone, "due_ms": 3, "done": False},
     ]
-    killed = [{"source": "1/3", "due_ms": 4, "killed_by": "1/5"}]
-    with node({id: answer_of(live, killed)}) as (port, _):
+    killed = {"source": "1/3", "due_ms": 4, "killed_by": "1/5", "state": "cancelled"}
+    killed |= {"decided_ms": 5}
+    with node({id: answer_of(live, [killed])}) as (port, _):
         done = delayd("show", id, "--admin", port, "--json", *where(master))
         text = delayd("show", id, "--admin", port, *where(master))
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    assert shown["known"] and shown["killed"] == killed and shown["node"] == port
+    assert shown["known"] and shown["node"] == port
+    assert [m.items() >= killed.items() for m in shown["killed"]] == [True]
     assert [(m["source"], m["state"], m["topic"]) for m in shown["live"]] == [
         (sources[0], "done", "orders"),
         (sources[1], "pending", "orders"),
@@ -169,7 +171,7 @@ def test_show_reads_live_messages_from_the_buffer_and_what_a_node_knows_of_them(
     assert shown["live"][0]["bytes"] > len("one") and "not in" in shown["live"][2]["problem"]
     lines = text.stdout.splitlines()
     assert lines[0].startswith(f"done      {sources[0]}, due at 1, to orders, ")
-    assert lines[3] == "killed    1/3, due at 4, by 1/5"
+    assert lines[3] == "cancelled 1/3, due at 4, by 1/5 at 5"
 
 
 def test_show_of_what_nobody_knows_ends_with_1(master: Answering) -> None:

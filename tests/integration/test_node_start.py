@@ -119,19 +119,23 @@ def test_topic_settings_that_break_the_contract_are_refused_with_their_remedies(
     cluster: TestCluster,
 ) -> None:
     broken = (
-        (cluster.buffer, "retention.ms", "60000"),
         (cluster.buffer, "message.timestamp.type", "CreateTime"),
         (cluster.buffer, "max.message.bytes", "1000"),
         (f"{cluster.name}-frontier", "message.timestamp.type", "CreateTime"),
         (f"{cluster.name}-frontier", "cleanup.policy", "delete"),
     )
-    for topic, key, value in broken:
-        cluster.alter_topic(topic, key, value)
-    log = refused(cluster.node(1), 1)
-    checked = delayd_in_process(
+    check = (
         *("topics", "check", "--bootstrap", cluster.bootstrap),
         *("--cluster", cluster.name, "--prefix", f"{cluster.name}-"),
     )
+    cluster.alter_topic(cluster.buffer, "retention.ms", "60000")
+    checked = delayd_in_process(*check)  # Nodes start nevertheless: nothing is lost yet.
+    assert checked.returncode == 1
+    assert f"topic {cluster.buffer}: retention.ms is" in checked.stdout
+    for topic, key, value in broken:
+        cluster.alter_topic(topic, key, value)
+    log = refused(cluster.node(1), 1)
+    checked = delayd_in_process(*check)
     assert checked.returncode == 1
     for topic, key, _ in broken:
         assert f"--entity-name {topic} --add-config {key}=" in log

@@ -3,11 +3,14 @@
 The release before is a commit of this repository: its code, in its own tree, creates the topics and
 runs the first nodes. Under a load of everything at once (mixed_load.py) all nodes are killed with
 kill -9, and this code starts on their data directories; later the same the other way round. So
-frames, catalogue, records, headers, topics and keys must be the same in both.
+frames, catalogue, records, headers, topics and keys must be the same in both. In a rolling restart
+nodes of both run side by side, until the rules are switched: then the release before is refused.
 """
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from typing import NamedTuple
 import pytest
 from clusters import TestCluster
 from mixed_load import RETRY_DELAYS_MS, Stage, under_load
-from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group
 
 from chaos.workload import SHARES
 from delayd.dev.cluster import LocalCluster
@@ -55,10 +58,11 @@ class Code(NamedTuple):
             check=False,
         )
 
-    def delayd(self, *arguments: str) -> None:
-        """Run the `delayd` command of this version; it succeeds."""
+    def delayd(self, *arguments: str) -> str:
+        """Run the `delayd` command of this version; it succeeds. Return what it prints."""
         done = self.python("-m", "delayd.cli", *arguments)
         assert done.returncode == ExitCode.FINE, done.stdout + done.stderr
+        return done.stdout
 
     def start(self, node: NodeProcess) -> None:
         """Start a node of this version."""
@@ -140,3 +144,54 @@ def test_nodes_of_this_release_take_over_from_the_one_before_and_hand_back(
     for changed_ms in (to_now_ms, to_before_ms):
         assert delivered_across(stage, changed_ms) > 100
     now.delayd("wheel", "verify", str(nodes[0].data))
+
+
+def restart(node: NodeProcess, start: Callable[[NodeProcess], None]) -> None:
+    """End a node as `docs/operations.md`, Rolling restart, says, and start another version."""
+    node.signal(signal.SIGTERM)
+    assert node.wait_exit() == ExitCode.FINE, node.log[-3000:]
+    start(node)
+    node.wait_ready()
+
+
+def test_releases_run_side_by_side_until_the_rules_are_switched(
+    before: Code, kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """docs/operations.md, Upgrade: there, back, there again; then for good."""
+    now = Code(ROOT)
+    cluster = create_cluster(before, kafka_and_etcd, tmp_path)
+    nodes = [cluster.node(number) for number in range(2)]
+    first, second = nodes
+    with under_load(cluster, nodes, start=before.start, shares=AHEAD) as stage:
+        for share, node, start in (
+            (0.1, first, now.start),
+            (0.3, second, now.start),
+            (0.5, second, before.start),
+            (0.7, first, before.start),
+            (0.8, second, now.start),
+        ):
+            stage.wait(share)
+            restart(node, start)
+    where = ("--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd)
+    named = ("--cluster", cluster.name, "--prefix", f"{cluster.name}-")
+    switch = ("upgrade", "rules", "--json", *where, *named, "--cluster-key", CLUSTER_KEY)
+    with node_group(nodes):
+        before.start(first)
+        now.start(second)
+        for node in nodes:
+            node.wait_ready()
+        refused = now.python("-m", "delayd.cli", *switch)
+        assert refused.returncode == ExitCode.PROBLEM
+        assert f"{first.name} do not say that they know rules version 4" in refused.stderr
+        restart(first, now.start)
+        assert json.loads(now.delayd(*switch))["partitions"] == [0, 1, 2]
+        assert json.loads(now.delayd(*switch))["partitions"] == []
+        restart(second, now.start)
+        told = now.delayd("audit", "--json", *where, *named, "--cluster-key", CLUSTER_KEY)
+        assert json.loads(told)["verdict"] == "ok", told
+        first.signal(signal.SIGTERM)
+        assert first.wait_exit() == ExitCode.FINE
+        before.start(first)
+        assert first.wait_exit() == ExitCode.PROBLEM
+        assert "unknown frontier format 3" in first.log
+        assert second.is_master() or master_of([second])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from certificates import Authority
 from policy import containers, pod_spec, pod_template
 from policy import problems_of as policy_problems
@@ -66,6 +65,7 @@ def pods_of(objects: Rendered) -> Iterator[tuple[str, Any]]:
             yield name_of(each), pod
 
 
+@pytest.mark.long
 def test_every_combination_is_what_kubernetes_takes_and_keeps_the_policy(
     combinations: Combinations,
 ) -> None:
@@ -78,6 +78,7 @@ def test_every_combination_is_what_kubernetes_takes_and_keeps_the_policy(
     assert len(combinations) > 30
 
 
+@pytest.mark.long
 def test_whatever_a_pod_names_is_there(
     combinations: Combinations,
 ) -> None:
@@ -109,6 +110,7 @@ def references(pod: Any) -> Iterator[tuple[str, str]]:
             yield "ConfigMap", source["configMapRef"]["name"]
 
 
+@pytest.mark.long
 def test_a_mount_is_of_a_volume_that_is_there(
     combinations: Combinations,
 ) -> None:
@@ -299,14 +301,6 @@ def test_the_development_overlay_lets_no_other_pod_in() -> None:
 def test_each_component_says_what_it_is_for() -> None:
     for path in (K8S / "components").iterdir():
         assert (path / "kustomization.yaml").read_text().startswith("# "), path.name
-
-
-def test_the_pod_that_copies_a_volume_keeps_the_policy() -> None:
-    copy = yaml.safe_load((K8S / "copy-volume.yaml").read_text())
-    assert [*schema_problems(copy), *policy_problems([copy])] == []
-    assert copy["spec"]["containers"][0]["image"] in {
-        container["image"] for _, pod in pods_of(render("dev")) for container in containers(pod)
-    }
 
 
 def test_all_that_there_is_can_be_found_to_be_taken_away() -> None:

@@ -45,10 +45,11 @@ IDLE_STEP_MS = 50
 IDLE_STEPS = 60
 """So many without work at the end, for what is wrong with a frontier and with nothing else."""
 
-EARLY_CANCELS = 4
-EARLY_MS = 6_000
-"""So long before their messages are due, these cancels are sent: on a slow machine those of the
-load are answered too shortly before, or in a step that has another defect."""
+EARLY_MARKS = 4
+EARLY_MS = 10_000
+"""So long before their messages are due, so many cancels and as many replaces are sent: on a slow
+machine those of the load are answered too late, too shortly before, or in a step that has another
+defect."""
 
 APART_MS = 10 * IDLE_STEP_MS
 """Between them, so that each is answered in a step of its own."""
@@ -161,7 +162,7 @@ def _redrive_and_wait(stage: Stage) -> None:
             _cancel(writer, letter)
         _send_pending(writer, stage.targets)
         early_ms = CLOCK.wall_ms() + EARLY_MS
-        _cancel_early(writer, stage.targets[0], early_ms)
+        _mark_early(writer, stage.targets[0], early_ms)
         last = writer.send(0, None, b"last", _plain(stage.targets[0], early_ms + 500))
         writer.flush()
         source = last.result(HANGS_S).source
@@ -188,14 +189,18 @@ def _cancel(writer: RawWriter, letter: Logged) -> None:
     writer.send(partition, id, None, [("delayd-op", b"cancel"), ("delayd-id", id)])
 
 
-def _cancel_early(writer: RawWriter, target: str, due_ms: int) -> None:
-    """Messages that are due then, and are cancelled one by one long before."""
-    for number in range(EARLY_CANCELS):
+def _mark_early(writer: RawWriter, target: str, due_ms: int) -> None:
+    """Messages that are due then, and are cancelled or replaced one by one long before."""
+    for number in range(2 * EARLY_MARKS):
         key = b"early-%d" % number
         partition = partition_of(key, PARTITIONS)
         id: RawHeaders = [("delayd-id", key)]
-        writer.send(partition, key, b"e%d" % number, [*_plain(target, due_ms), *id])
-        writer.send(partition, key, None, [("delayd-op", b"cancel"), *id])
+        message = _plain(target, due_ms)
+        writer.send(partition, key, b"e%d" % number, [*message, *id])
+        if number % 2:
+            writer.send(partition, key, b"E%d" % number, [*message, ("delayd-op", b"replace"), *id])
+        else:
+            writer.send(partition, key, None, [("delayd-op", b"cancel"), *id])
         writer.flush()
         threading.Event().wait(APART_MS / 1000)
 

@@ -4,15 +4,20 @@ Not here: the state of the id (states.py).
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from request_cases.case import (
     KEY,
     RECORD_BYTES_MAX,
+    After,
     Case,
     Delivered,
+    Fate,
     Header,
+    Killed,
     Nothing,
+    Pending,
     Step,
     Told,
 )
@@ -38,12 +43,12 @@ def op_cases() -> Iterable[Case]:
     for word in ("Cancel", "delete", " cancel", "schedule,cancel"):
         yield bad("no operation", word)
     cancel: Header = (name, b"cancel")
-    replace: Header = (name, b"replace")
+    replacing: Header = (name, b"replace")
     missing = "delayd-id is missing"
     yield refused(
         name, "cancel without an id", cancel, reason="missing-id", detail=missing, implied=()
     )
-    yield refused(name, "replace without an id", replace, reason="missing-id", detail=missing)
+    yield refused(name, "replace without an id", replacing, reason="missing-id", detail=missing)
     for shown in (
         TOPIC,
         NOW,
@@ -71,7 +76,7 @@ def op_cases() -> Iterable[Case]:
     yield refused(
         name,
         "replace with a header that it does not take",
-        replace,
+        replacing,
         about(id),
         ("delayd-redrive", b"0/4711"),
         reason="unexpected-header",
@@ -84,7 +89,7 @@ def op_cases() -> Iterable[Case]:
         yield refused(
             name,
             f"replace without {'a topic' if wanted == 'topic' else 'a time'}",
-            replace,
+            replacing,
             about(id),
             reason=reason,
             detail=reason.replace("missing-topic", "is missing").replace("missing-due", "no due"),
@@ -105,7 +110,32 @@ def op_cases() -> Iterable[Case]:
             value=value,
         )
         yield Case(name, says, (step,))
+    yield from repeated_cases(name, replacing)
     yield from spoilt(name, b"cancel", (TOPIC, NOW))
+
+
+def repeated_cases(name: str, op: Header) -> Iterable[Case]:
+    """A replace that is sent again, once the first one has had its outcome."""
+
+    def replaced(id: bytes, when: Header, fate: Fate, *told: Told) -> Step:
+        headers = (op, ("delayd-id", id), TOPIC, when)
+        return Step(headers, fate, told, key=id, after=After.ANSWERED)
+
+    id = b"replace-again"
+    first = replaced(id, NOW, Delivered(0), Told("replaced", (0,)))
+    again = replaced(id, NOW, Nothing(), Told("replaced", (0,), "the same request is scheduled as"))
+    old = Step((("delayd-id", id), TOPIC, ("delayd-delay", b"1h")), Killed(), key=id)
+    yield Case(
+        name,
+        "replace, the same again with its due time",
+        (old, replace(first, after=After.SENT), again),
+    )
+    id, later = b"replace-again-later", ("delayd-delay", b"1h")
+    first = replaced(id, later, Killed(), Told("scheduled"))
+    again = replaced(id, later, Pending(), Told("replaced", (0,)))
+    yield Case(
+        name, "replace, the same again with a delay", (replace(first, after=After.SENT), again)
+    )
 
 
 def id_cases() -> Iterable[Case]:
@@ -141,6 +171,18 @@ def id_cases() -> Iterable[Case]:
         key=b"order-4712",
         delivered_key=b"customer-7",
     )
+    traced = b"order-traced"
+    duplicate = Told("duplicate", detail="the same request is scheduled as")
+    sends = [
+        Step(
+            ((name, traced), TOPIC, ("delayd-delay", b"1h"), ("traceparent", b"00-%032x" % send)),
+            Nothing() if send else Pending(),
+            (duplicate,) if send else (),
+            key=traced,
+        )
+        for send in range(3)
+    ]
+    yield Case(name, "the same twice more, each with a trace of its own", tuple(sends))
     yield bad("257 bytes", b"i" * 257, b"i" * 257, "has 257 bytes: use one of 1 to 256", False)
     yield bad("not the key", b"order-1", b"order-2", "send the id as the key, byte for byte")
     yield bad("other capitals than the key", b"Order-3", b"order-3", "which is another")

@@ -78,7 +78,6 @@ REPLACED_NOTHING = Came(ARRIVES, (Told("scheduled"),))
 REPLACED_TOO_LATE = Came(ARRIVES, (Told("too-late", detail="had been delivered"),))
 TOO_LATE = Came(Nothing(), (Told("too-late", detail="had been delivered or dead-lettered"),))
 NOT_FOUND = Came(Nothing(), (Told("not-found", detail="nothing is remembered of it"),))
-DEALT_WITH = Came(Nothing(), (Told("not-found", detail="has been dealt with"),))
 AGAIN = Came(Nothing(), (Told("cancelled", (0,), "an earlier request cancelled it"),))
 DIES = Dead(LATER)
 DEAD_TOLD = (Told("dead", detail=LATER),)
@@ -142,7 +141,7 @@ STATES = (
             replace(step(CANCEL, fate=Nothing(), told=TOO_LATE.told), after=After.ANSWERED),
         ),
         same=ARRIVED,
-        cancel=DEALT_WITH,
+        cancel=TOO_LATE,
         after=After.ANSWERED,
     ),
     State(
@@ -176,7 +175,7 @@ STATES = (
         "cancelled-past",
         (scheduled(Killed(), IN_TIME), CANCEL_0),
         same=Came(Delivered(Span(4_000))),
-        cancel=DEALT_WITH,
+        cancel=AGAIN,
         after=After.PASSED,
     ),
     State(

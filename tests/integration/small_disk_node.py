@@ -1,0 +1,52 @@
+"""A delayd node on a small disk, without a right to mount one. It is run as `delayd` is.
+
+It replaces what delayd/wheel/disk.py asks the file system: free is what the folder SMALL_DISK has
+not taken of SMALL_DISK_BYTES, LevelDB's files included, and an append beyond that is refused.
+"""
+
+import os
+import sys
+
+FOLDER, SIZE = "SMALL_DISK", "SMALL_DISK_BYTES"
+
+
+def taken_bytes(folder: str) -> int:
+    """Return what the files in a folder take."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(where, name)).st_blocks * 512  # noqa: PTH116, PTH118
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def main() -> None:
+    """Make the disk small, then run `delayd`."""
+    folder, size_bytes = os.environ[FOLDER], int(os.environ[SIZE])
+
+    from delayd.errors import DiskFullError
+    from delayd.wheel import disk
+
+    def free_bytes(self: disk.SystemDisk, path: str) -> int:
+        return max(0, size_bytes - taken_bytes(folder))
+
+    whole_append = disk.SystemDisk.append
+
+    def append(self: disk.SystemDisk, file: disk.OpenFile, data: bytes | bytearray) -> None:
+        if size_bytes - taken_bytes(folder) < len(data):
+            raise DiskFullError(f"cannot append to {file.path}: no space left")
+        whole_append(self, file, data)
+
+    disk.SystemDisk.free_bytes = free_bytes  # type: ignore[method-assign]
+    disk.SystemDisk.append = append  # type: ignore[method-assign]
+
+    from delayd.cli import main as delayd
+
+    sys.argv[0] = "delayd"
+    delayd()
+
+
+if __name__ == "__main__":
+    main()
