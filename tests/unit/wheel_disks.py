@@ -1,10 +1,10 @@
-"""Disks that fail, for the tests of the wheel: each wraps the real one."""
+"""Disks and catalogues that fail, for the tests of the wheel: each wraps the real one."""
 
 import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +36,41 @@ def flip(path: Path, place: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1 << bit
     path.write_bytes(data)
+
+
+class Scan:
+    """Lines, as plyvel's iterator gives them: within a `with`, or without."""
+
+    def __init__(self, lines: list[Any]) -> None:
+        self._lines = iter(lines)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._lines
+
+    __enter__ = __iter__
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class ObservedDatabase:
+    """LevelDB as the catalogue opened it; its scans lose their last `lost` lines."""
+
+    def __init__(self, database: Any, lost: int = 0) -> None:
+        self._database = database
+        self._lost = lost
+        self.batches: list[dict[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def iterator(self, **options: Any) -> Scan:
+        found = list(self._database.iterator(**options))
+        return Scan(found[: len(found) - self._lost])
+
+    def write_batch(self, **options: Any) -> Any:
+        self.batches.append(options)
+        return self._database.write_batch(**options)
 
 
 DISK_CALLS = (

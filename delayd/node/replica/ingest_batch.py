@@ -11,7 +11,7 @@ from typing import Any
 
 from delayd.bus import Record
 from delayd.node.replica.cancel_marks import cancel_marker_body
-from delayd.node.replica.unknown_past import UnknownPast
+from delayd.node.replica.unknown_past import WHOLE_PAST, Past
 from delayd.request import (
     Op,
     Reject,
@@ -81,7 +81,7 @@ class IngestBatch:
         states: Sequence[LogState],
         covered: Frontier | None,
         rules: Rules,
-        past: UnknownPast | None = None,
+        past: Past = WHOLE_PAST,
     ) -> None:
         """`covered`: a frontier so old that what it covers is not stored any more. `rules` knows
         the barriers of the batch itself. `past`: what was trimmed before the replica began."""
@@ -192,9 +192,7 @@ class IngestBatch:
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
         due_ms = due_of(asked.due_ms, record.append_ms)
-        if self._past is not None and self._past.hides_schedule(
-            record, due_ms, decision, before, self._covered
-        ):
+        if self._past.hides_schedule(record, due_ms, decision, before, self._covered):
             self._note_maybe(record, id, asked.lane, due_ms)
             return
         if decision.rank is None:
@@ -210,8 +208,7 @@ class IngestBatch:
         before = self._state(record.partition, id_name(request.id))
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
-        if self._past is not None:
-            self._past.check_marker(record, asked, decision, before, self._covered)
+        self._past.check_marker(record, asked, decision, before, self._covered)
         self._note_id(record, request, decision)
         if decision.rank is not None:
             self._store(record, request, asked.lane, decision.rank)
@@ -249,12 +246,8 @@ class IngestBatch:
         )
         decision = self._decide(record, asked, known)
         next_ms = due_of(asked.due_ms, record.append_ms)
-        if (
-            self._past is not None
-            and request.id is not None
-            and self._past.hides_continuation(
-                record, request.continues, next_ms, decision, id, self._covered
-            )
+        if request.id is not None and self._past.hides_continuation(
+            record, request.continues, next_ms, decision, id, self._covered
         ):
             self._note_maybe(record, request.id, asked.lane, next_ms, instead_of=offset)
             return
@@ -278,9 +271,8 @@ class IngestBatch:
         asked = self._asked(request)
         decision = self._decide(record, asked, known)
         due_ms = due_of(asked.due_ms, record.append_ms)
-        if self._past is not None and self._past.hides_redrive(
-            record, due_ms, decision, (before, known.redriven), self._covered
-        ):
+        states = before, known.redriven
+        if self._past.hides_redrive(record, due_ms, decision, states, self._covered):
             if request.id is not None:
                 self._note_maybe(record, request.id, asked.lane, due_ms)
             as_of_ms = decision.state.as_of_ms(record.append_ms)
@@ -389,14 +381,7 @@ class IngestBatch:
 
     def _confirm(self, record: Record, request: Request) -> None:
         """Reply that the message is stored."""
-        told = receipt(
-            id=_named(request),
-            verdict=Verdict.SCHEDULED,
-            op=request.op,
-            source=source_of(record.partition, record.offset),
-            due_ms=request.asked_due_ms,
-        )
-        self._reply(record, told)
+        self._reply(record, _receipt(record, request, Verdict.SCHEDULED))
 
     def _refuse(
         self, record: Record, request: Request, decision: Decision, before: IdState
@@ -431,15 +416,7 @@ class IngestBatch:
                     "else: send delayd-op replace to have this one instead, or use another id"
                 )
                 dead = conflict_body(record, detail)
-        told = receipt(
-            id=_named(request),
-            verdict=verdict,
-            op=request.op,
-            source=source_of(record.partition, record.offset),
-            due_ms=request.asked_due_ms,
-            detail=detail,
-        )
-        self._reply(record, told, dead)
+        self._reply(record, _receipt(record, request, verdict, detail), dead)
 
     def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
         body = pending_reply_body(dead=dead, receipt=told)
@@ -452,8 +429,15 @@ class IngestBatch:
             self.frames.append(Frame(append_ms, partition, offset, 0, kind, append_ms, body))
 
 
-def _named(request: Request) -> str:
-    """Return what a receipt names: the id, or of a redrive without one the redriven source."""
+def _receipt(record: Record, request: Request, verdict: Verdict, detail: str = "") -> _Body:
+    """Return a receipt that names the id, or of a redrive without one the redriven source."""
     id = request.redrive if request.id is None else request.id
     assert id is not None, "no other request gets a receipt here"
-    return id
+    return receipt(
+        id=id,
+        verdict=verdict,
+        op=request.op,
+        source=source_of(record.partition, record.offset),
+        due_ms=request.asked_due_ms,
+        detail=detail,
+    )

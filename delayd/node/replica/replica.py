@@ -28,7 +28,7 @@ from delayd.node.replica.switching import (
     refuse_unreadable,
     switched,
 )
-from delayd.node.replica.unknown_past import UnknownPast
+from delayd.node.replica.unknown_past import past_of
 from delayd.request import Reject, Request, RequestLimits, parse
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Entry, Progress
@@ -118,7 +118,7 @@ class Replica:
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
         """Where a trimmed buffer began when this replica was rebuilt from it; see `Progress`."""
-        self._past = UnknownPast(settings, self.began) if self.began else None
+        self._past = past_of(settings, self.began)
         if progress is not None:
             refuse_unreadable(progress.frontier, progress.forgotten)
         forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms) if progress else None
@@ -175,7 +175,7 @@ class Replica:
         that a frontier names, which may have been trimmed too."""
         assert self.wheel.progress is None, "a wheel that holds something goes on from there"
         self.began = tuple(beginnings)
-        self._past = UnknownPast(self.settings, self.began)
+        self._past = past_of(self.settings, self.began)
         self._states = [LogState(beginning.offset, 0) for beginning in beginnings]
         self.limits = limits_with(self.limits, barriers)
 

@@ -20,6 +20,19 @@ from replication.settings import Settings
 from replication.trimmed import MAYBE, Beginning, horizons_of, is_settled, maybe_due_ms
 
 
+class WholePast:
+    """Nothing was trimmed, so a replica knows all: each decision is believed."""
+
+    def hides_schedule(self, *_asked: object) -> bool:
+        """Return False: nothing is unknown."""
+        return False
+
+    hides_continuation = hides_redrive = check_marker = hides_schedule
+
+
+WHOLE_PAST = WholePast()
+
+
 class UnknownPast:
     """What a replica does not know. Used by its ingest, under its lock."""
 
@@ -127,6 +140,15 @@ class UnknownPast:
         partition, offset = record.partition, record.offset
         if covered is None or not is_settled(covered, partition, offset, counts_until_ms):
             raise _not_enough(record, counts_until_ms)
+
+
+Past = UnknownPast | WholePast
+
+
+def past_of(settings: Settings, beginnings: Sequence[Beginning]) -> Past:
+    """Return what is unknown to a replica that began there; `beginnings` are empty if nothing had
+    been trimmed."""
+    return UnknownPast(settings, beginnings) if beginnings else WHOLE_PAST
 
 
 def _not_enough(record: Record, until_ms: int) -> BufferTrimmedError:

@@ -14,6 +14,7 @@ ROOM = "tests/unit/node/replica/test_room.py"
 REPLICA_TESTS = "tests/unit/node/replica/test_forgetting.py"
 FULL_DISKS = "tests/simulation/test_full_disks.py"
 RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
+CATALOGUE_DAMAGE = "tests/unit/wheel/test_catalogue_damage.py"
 TOPIC_CHECKS = "delayd/cluster/topic_checks.py"
 KAFKA_HEALTH = "delayd/node/kafka_health.py"
 LOST_TOPICS = "tests/simulation/test_topic_lost.py"
@@ -256,7 +257,7 @@ STORAGE = (
         "delayd/wheel/catalogue.py",
         "        if expected is not None and expected != found:\n",
         "        if False:\n",
-        f"{RECOVERY}::test_a_line_that_leveldb_has_lost_is_missed",
+        f"{CATALOGUE_DAMAGE}::test_a_line_that_leveldb_has_lost_is_missed",
     ),
     one_edit(
         "wrong-length-taken-for-torn",
@@ -265,7 +266,7 @@ STORAGE = (
         "delayd/wheel/recovery.py",
         "        if end.is_damaged:\n",
         "        if False:\n",
-        f"{RECOVERY}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",
+        f"{CATALOGUE_DAMAGE}::test_a_record_that_leveldb_takes_for_a_torn_write_is_found",
     ),
     Mutant(
         "progress-ahead-of-the-frames",

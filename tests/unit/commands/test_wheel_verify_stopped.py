@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_wheel_recovery import ObservedDatabase
 from test_wheel_verify import files_in, verified
 from typer.testing import CliRunner
-from wheel_disks import flip
+from wheel_disks import ObservedDatabase, flip
 from wheels_on_disk import Ingest, abandoned_wheel, catalogued
 
 from delayd.commands.examine.commands import app

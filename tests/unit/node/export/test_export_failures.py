@@ -22,8 +22,7 @@ from exporting_node import (
     schedule,
     sources,
 )
-from test_wheel_recovery import ObservedDatabase
-from wheel_disks import flip
+from wheel_disks import ObservedDatabase, flip
 
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import DiskError

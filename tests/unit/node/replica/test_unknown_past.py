@@ -21,7 +21,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.errors import BufferPositionError
 from delayd.node.replica.cancel_marks import cancel_marker_of
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.unknown_past import UnknownPast
+from delayd.node.replica.unknown_past import past_of
 from delayd.request import RequestLimits, parse
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.id_memory import NO_TOPICS, Remembered, id_name
@@ -81,7 +81,7 @@ class Ingest:
     ) -> None:
         self.ids = Ids()
         self._covered = covered
-        self._past = None if begins is None else UnknownPast(SETTINGS, begins)
+        self._past = past_of(SETTINGS, begins or ())
         self._states = [LogState(0, 0)] * PARTITIONS
         self.stored: list[Frame] = []
 
