@@ -45,7 +45,7 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 	$(BIN)/delayd dev demo $(ARGS)
 
 # What the tests fetch comes while mypy keeps one of two processors busy.
-test: BESIDE := PYTHONPATH=tests/integration $(BIN)/python tests/guides/fetching.py
+test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
 # Tests with real parts leave much of the processors: seeds, which know no time but their own, take that.
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(COMPUTING)

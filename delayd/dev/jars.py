@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,6 +17,8 @@ from pathlib import Path
 
 from delayd.dev.locks import locked
 from delayd.errors import DelaydError
+from delayd.runtime.cache import cache_directory
+from delayd.runtime.class_archive import class_archive
 from delayd.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
@@ -52,16 +53,6 @@ FetchProgress = Callable[[int], None]
 """Called with the number of jars that have arrived so far, of JARS_EXPECTED."""
 
 
-def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Return the folder for fetched things: DELAYD_CACHE, else the venv, else the user's cache."""
-    if named := environ.get("DELAYD_CACHE"):
-        return Path(named).absolute()
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "cache" / "delayd"
-    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "delayd"
-
-
 def kafka_jars(
     java: Java, *, env: Mapping[str, str], progress: FetchProgress = lambda _arrived: None
 ) -> Path:
@@ -84,10 +75,9 @@ def kafka_jars(
     return jars
 
 
-def class_archive(jars: Path) -> Path:
-    """Return where Kafka's classes may lie in the form in which Java starts fastest. Java passes
-    over a file that it did not make itself."""
-    return jars.parent / f"{jars.name}.jsa"
+def kafka_archive(java: Java, jars: Path) -> Path:
+    """Return where the class-data archive of Kafka is; it may not exist."""
+    return class_archive(jars.parent, "kafka", java, jars)
 
 
 def files_of(package: str, pattern: str) -> list[Path]:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from delayd.bus import Bus
 from delayd.bus.confluent import ConfluentBus
-from delayd.dev.jars import class_archive
+from delayd.dev.jars import kafka_archive
 from delayd.dev.parts import Kind, Part
 from delayd.dev.ports import LOOPBACK
 from delayd.errors import DelaydError
+from delayd.runtime.class_archive import options_with
 from delayd.runtime.java import Java
 
 INTERNAL_PARTITIONS = 5  # Kafka's default of 50 makes the first transaction slow
@@ -129,11 +130,10 @@ def _jvm(
     """Return the command of a small Java, up to the class that it runs."""
     scratch = directory / "data" / f"{broker}-tmp"
     scratch.mkdir()
-    archive = class_archive(jars)
     return (
         str(java.path),
         *("-cp", f"{jars}/*"),
-        *([f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []),
+        *options_with(kafka_archive(java, jars)),
         f"-Xmx{heap_mb}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",

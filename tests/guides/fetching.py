@@ -5,12 +5,12 @@ fetched tries again, and says why it fails.
 """
 
 from chromium import find_chromium
+from class_archives import archive_kafka, archive_spark
 from guide_programs import PROGRAMS
-from kafka_classes import archive_classes
 
 if __name__ == "__main__":
     # The Java program takes Kafka's jars along.
-    for fetch in (*PROGRAMS.values(), find_chromium, archive_classes):
+    for fetch in (*PROGRAMS.values(), find_chromium, archive_kafka, archive_spark):
         try:
             fetch()
         except Exception as error:

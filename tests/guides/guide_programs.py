@@ -15,7 +15,8 @@ from pathlib import Path
 
 from installing import install, node_and_npm, only_installer, wheel_folder
 
-from delayd.dev.jars import cache_directory, ivy_jar, kafka_jars
+from delayd.dev.jars import ivy_jar, kafka_jars
+from delayd.runtime.cache import cache_directory
 from delayd.runtime.java import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "guides" / "examples"

@@ -18,7 +18,7 @@ from typing import Final
 
 from installing import install, node_and_npm, only_installer
 
-from delayd.dev.jars import cache_directory
+from delayd.runtime.cache import cache_directory
 
 PACKAGE: Final = "@sparticuz/chromium"
 VERSION: Final = "153.0.0"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import delayd
 from delayd.errors import DelaydError
-from delayd.runtime.java import find_java
+from delayd.runtime.cache import cache_directory
+from delayd.runtime.class_archive import class_archive, options_with
+from delayd.runtime.java import Java, find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -107,7 +109,7 @@ def open_session(
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     (folder / "log4j2.properties").write_text(_LOG4J)
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
-    ours = _settings(folder, driver_memory, master.startswith("local"))
+    ours = _settings(folder, driver_memory, java, master.startswith("local"))
     conf.setAll([*(ours | dict(settings or {})).items()])
     # Where workers find this package, wherever it was loaded from.
     python_path = (str(Path(delayd.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))
@@ -126,15 +128,25 @@ def open_session(
         _end(context)
 
 
-def _settings(folder: Path, driver_memory: str, is_local: bool) -> dict[str, str]:
+def spark_archive(java: Java) -> Path:
+    """Return where the class-data archive of Spark is; it may not exist."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    jars = Path(_find_spark_home()) / "jars"
+    return class_archive(cache_directory(os.environ), "spark", java, jars)
+
+
+def _settings(folder: Path, driver_memory: str, java: Java, is_local: bool) -> dict[str, str]:
+    options = (
+        f"-Djava.io.tmpdir={folder / 'tmp'}",
+        f"-Dlog4j.configurationFile={(folder / 'log4j2.properties').as_uri()}",
+        *options_with(spark_archive(java)),
+    )
     settings = {
         "spark.driver.memory": driver_memory,
         # What is generated for a wide plan is one large method, which Java would never compile.
         "spark.driver.defaultJavaOptions": "-XX:-DontCompileHugeMethods",
-        "spark.driver.extraJavaOptions": (
-            f'"-Djava.io.tmpdir={folder / "tmp"}"'
-            f' "-Dlog4j.configurationFile={(folder / "log4j2.properties").as_uri()}"'
-        ),
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
         "spark.local.dir": str(folder / "tmp"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),

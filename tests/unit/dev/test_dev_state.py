@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.jars import cache_directory
 from delayd.dev.nodes import toml_value
 from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words, load, save
 from delayd.dev.ports import pick_ports
@@ -103,7 +102,3 @@ def test_a_setting_arrives_in_a_nodes_file_as_it_was_given(value: object) -> Non
 def test_a_setting_that_toml_cannot_hold_is_a_bug_of_the_caller() -> None:
     with pytest.raises(TypeError, match="NoneType"):
         toml_value(None)
-
-
-def test_the_cache_is_where_delayd_cache_says() -> None:
-    assert cache_directory({"DELAYD_CACHE": "/somewhere"}) == Path("/somewhere")
