@@ -6,9 +6,10 @@ letter, never an exception that travels).
 Invariant: every error says what happened, carries a stable code, and says what to do about it.
 """
 
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 
 class ExitCode(IntEnum):
@@ -169,6 +170,17 @@ class DiskError(DelaydError):
 
 class DiskFullError(DiskError):
     """A write found no room on the disk, and was taken back."""
+
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says of a full disk."""
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return whether only room is missing on a disk."""
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    return isinstance(error, DiskFullError)
 
 
 class CorruptionError(DiskError):

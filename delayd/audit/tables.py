@@ -28,6 +28,9 @@ CONTROL_HEADERS: Final = (
 )
 """Headers of delayd's own, without their prefix; `-` is `_` in columns."""
 
+INTERNAL_HEADERS: Final = ("continues", "continues-due", "next-due", "digest", "settles", "proof")
+"""One of them makes a record of the buffer the master's own."""
+
 
 def _table(**columns: object) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])  # type: ignore[arg-type]

@@ -183,9 +183,9 @@ class EtcdCoordination:
         put = {"key": _encoded(key), "value": _encoded(owner), "lease": lease_id}
         return self._transact(
             [_is_created_at(key, 0)],
-            [{"request_put": put}, _range(key)],
+            [{"request_put": put}, {"request_range": _range(key)}],
             lambda answer: _leadership(_found(answer)[0]),
-            otherwise=[_range(key)],
+            otherwise=[{"request_range": _range(key)}],
         )
 
     def leader(self, shard: int) -> Leadership | None:
@@ -206,7 +206,7 @@ class EtcdCoordination:
                 return StoredProgress(_value(found).encode(), int(found["mod_revision"]))
             return StoredProgress(b"", 0)
 
-        reads = [_range(progress_key(self._realm, shard))]
+        reads = [{"request_range": _range(progress_key(self._realm, shard))}]
         return self._transact([self._leads(shard, leadership)], reads, read)
 
     def put_progress(
@@ -266,7 +266,7 @@ class EtcdCoordination:
         No transaction: etcd 3.5 before 3.5.5 panics if a client that reads in one gives up (its
         issue 14110).
         """
-        asks = {"key": _encoded(key), **more}
+        asks = _range(key, **more)
 
         def ask(client: Etcd3Client) -> list[Json]:
             answer = client.post(client.get_url("/kv/range"), json=asks)
@@ -419,8 +419,8 @@ def _is_written_at(key: str, revision: int) -> Json:
     return {"key": _encoded(key), "result": "EQUAL", "target": "MOD", "mod_revision": revision}
 
 
-def _range(key: str, **bounds: Any) -> Json:
-    return {"request_range": {"key": _encoded(key), **bounds}}
+def _range(key: str, **bounds: object) -> Json:
+    return {"key": _encoded(key), **bounds}
 
 
 def _succeeded(answer: Json) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from delayd.errors import DiskError, DiskFullError
+from delayd.errors import NO_ROOM, DiskError, DiskFullError, is_disk_full
 from delayd.runtime.bounded_dict import BoundedDict
 
 
@@ -106,8 +106,7 @@ _BROKEN = (
 )
 _RIGHTS = "let the user that runs delayd read and write the data directory, then start it again"
 _REMEDIES = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
+    **dict.fromkeys(NO_ROOM, _FULL),
     errno.EFBIG: _FULL,
     errno.EIO: _BROKEN,
     errno.EROFS: _BROKEN,
@@ -122,7 +121,7 @@ _OTHER = "look at the volume of the data directory and the kernel log, then star
 def _failed(what: str, path: str, error: OSError) -> DiskError:
     reason = error.strerror or str(error)
     remedy = _REMEDIES.get(error.errno or 0, _OTHER)
-    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else DiskError
+    kind = DiskFullError if is_disk_full(error) else DiskError
     return kind(f"cannot {what} {path}: {reason}", remedy=remedy)
 
 
@@ -243,7 +242,7 @@ class SystemDisk:
     def punch(self, file: OpenFile, below: int) -> None:
         with _failing(f"give back {below} bytes of", file.path):
             number = _call(self._fallocate, file.descriptor, _PUNCH_AND_KEEP_SIZE, 0, below)
-            if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOSPC, errno.EDQUOT):
+            if number not in (0, errno.EOPNOTSUPP, errno.ENOSYS, *NO_ROOM):
                 raise OSError(number, os.strerror(number))
 
     def rename(self, old: str, new: str) -> None:

@@ -19,7 +19,6 @@ Invariant: the wheel in the data directory is the old one or the verified copy, 
 there and says that it is on its way.
 """
 
-import errno
 import fcntl
 import json
 import os
@@ -29,7 +28,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from delayd.errors import CorruptionError, DiskError, DiskFullError
+from delayd.errors import CorruptionError, DiskError, DiskFullError, is_disk_full
 from delayd.runtime.atomic_file import sync_folder, write_atomically
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import PROGRESS, Catalogue
@@ -349,8 +348,7 @@ def _translated(path: Path) -> Iterator[None]:
             remedy="wait until it has ended, or stop it",
         ) from error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (DiskFullError if full else DiskError)(
+        raise (DiskFullError if is_disk_full(error) else DiskError)(
             f"cannot write {error.filename or path}: {error.strerror}",
             remedy="look at the volume of the data directory: its room, its rights, its health",
         ) from error

@@ -36,7 +36,7 @@ from delayd.audit.judging.texts import (
     partition_of_source,
     whole_number,
 )
-from delayd.audit.tables import REQUESTS
+from delayd.audit.tables import INTERNAL_HEADERS, REQUESTS
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
 
@@ -50,7 +50,6 @@ _TRACING: Final = (
     *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
     *("x-datadog-*", "elastic-apm-traceparent"),
 )
-_INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "settles", "proof")
 _NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
 
 
@@ -164,9 +163,11 @@ def _has(*names: str) -> Column:
 
 
 def _is_internal() -> Column:
-    readable = F.coalesce(*(F.col("control")[_field(name)] for name in _INTERNAL)).isNotNull()
+    readable = F.coalesce(
+        *(F.col("control")[_field(name)] for name in INTERNAL_HEADERS)
+    ).isNotNull()
     # A header that is there and cannot be read is a flaw.
-    return readable | (F.col("flaw").isNotNull() & _has(*_INTERNAL))
+    return readable | (F.col("flaw").isNotNull() & _has(*INTERNAL_HEADERS))
 
 
 def _op_of(text: Column, redrive: Column) -> Column:

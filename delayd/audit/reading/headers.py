@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from delayd.audit.tables import CONTROL_HEADERS
+from delayd.audit.tables import CONTROL_HEADERS, INTERNAL_HEADERS
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
@@ -37,9 +37,6 @@ UNREADABLE: Final = f"{PREFIX}unreadable-headers"
 UNREAD: Final = f"{PREFIX}\0unread"
 """The only header of what stands for an unreadable batch. No record has it: the name would end at
 its NUL."""
-
-INTERNAL: Final = ("continues", "continues-due", "next-due", "digest", "settles", "proof")
-"""One of them makes a record the master's own."""
 
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
 _PLANNED: Final = ("cron", "zone", "until", "late")
@@ -76,11 +73,11 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
 
 
 _OF_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
-_OF_INTERNAL: Final = _by_name((*INTERNAL, *_CONTINUED, "rules"), _PLANNED)
+_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, "rules"), _PLANNED)
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)
 
-_IS_INTERNAL: Final = np.isin(np.arange(_CODES), [_CODE[name] for name in INTERNAL])
+_IS_INTERNAL: Final = np.isin(np.arange(_CODES), [_CODE[name] for name in INTERNAL_HEADERS])
 _RANK: Final = np.zeros(_CODES, np.int64)
 """Of a delivered record's own headers: which comes when."""
 _RANK[[_CODE[name] for name in _DELIVERED]] = range(len(_DELIVERED))

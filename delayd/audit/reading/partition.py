@@ -9,7 +9,8 @@ Invariants:
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, TopicPartition
@@ -121,51 +122,47 @@ class Partition:
         ReadError. Of the buffer they are records, as nodes read them."""
         if start >= end:
             return
-        if self._guarded is not None:
-            yield from self._records(self._guarded(start), start, end, wanted)
-            return
-        self._client.assign([self._at(start)])
-        position, moved_ms = start, self._clock.monotonic_ms()
-        while position < end:
-            got = self._client.consume(wanted.records, 0) or self._client.consume(1, POLL_S)
-            messages = self._without_events(got)
-            if messages:
-                last = messages[-1].offset()
-                assert last is not None, "a record has an offset"
-                reached = last + 1
-                if last >= end:
-                    messages = [m for m in messages if m.offset() < end]  # type: ignore[operator]
-            else:
-                reached = self._client.position([self._at(start)])[0].offset
-            if messages:
-                yield messages
-            now_ms = self._clock.monotonic_ms()
-            if reached > position:
-                position, moved_ms = reached, now_ms
-            elif now_ms - moved_ms > self._stall_ms:
-                raise self._stalled(position, end)
-
-    def _records(
-        self, reader: GuardedConsumer, start: int, end: int, wanted: "Wanted"
-    ) -> Iterator[list[Record]]:
-        with closing(reader):
-            reader.assign({self._partition: Position(start)})
+        with self._reading(start) as poll:
             position, moved_ms = start, self._clock.monotonic_ms()
             while position < end:
-                try:
-                    got = reader.poll(wanted.records, POLL_MS)
-                except BufferPositionError as error:
-                    raise self._deleted(str(error)) from error
-                except ConsumerError as error:
-                    where = f"{self._topic}/{self._partition}"
-                    raise ReadError(f"reading {where} failed: {error}") from error
-                if records := [record for record in got if record.offset < end]:
-                    yield records
-                reached, now_ms = reader.position(self._partition), self._clock.monotonic_ms()
+                got, reached = poll(wanted.records)
+                if messages := got if reached <= end else _below(end, got):
+                    yield messages
+                now_ms = self._clock.monotonic_ms()
                 if reached > position:
                     position, moved_ms = reached, now_ms
                 elif now_ms - moved_ms > self._stall_ms:
                     raise self._stalled(position, end)
+
+    @contextmanager
+    def _reading(self, start: int) -> "Iterator[_Poll]":
+        """Yield what reads on from an offset: it returns some messages, and the position then."""
+        if self._guarded is None:
+            self._client.assign([self._at(start)])
+            yield self._poll
+            return
+        with closing(self._guarded(start)) as reader:
+            reader.assign({self._partition: Position(start)})
+            yield partial(self._poll_guarded, reader)
+
+    def _poll(self, records_max: int) -> tuple[list[Message], int]:
+        got = self._client.consume(records_max, 0) or self._client.consume(1, POLL_S)
+        messages = self._without_events(got)
+        if not messages:
+            return [], self._client.position([self._at(0)])[0].offset
+        last = messages[-1].offset()
+        assert last is not None, "a record has an offset"
+        return messages, last + 1
+
+    def _poll_guarded(self, reader: GuardedConsumer, records_max: int) -> tuple[list[Record], int]:
+        try:
+            records = reader.poll(records_max, POLL_MS)
+        except BufferPositionError as error:
+            raise self._deleted(str(error)) from error
+        except ConsumerError as error:
+            where = f"{self._topic}/{self._partition}"
+            raise ReadError(f"reading {where} failed: {error}") from error
+        return records, reader.position(self._partition)
 
     def largest_ms(self, start: int, end: int) -> int | None:
         """Return the largest timestamp in [start, end); None if nothing is committed there."""
@@ -223,6 +220,14 @@ class Partition:
 
     def _at(self, offset: int) -> TopicPartition:
         return TopicPartition(self._topic, self._partition, offset)
+
+
+_Poll = Callable[[int], tuple[list[Message] | list[Record], int]]
+
+
+def _below(end: int, messages: list[Message] | list[Record]) -> list[Message] | list[Record]:
+    """Return the messages with lower offsets."""
+    return [m for m in messages if (m.offset if isinstance(m, Record) else m.offset()) < end]  # type: ignore[return-value,operator]
 
 
 def _time_of(message: Message | Record) -> int:

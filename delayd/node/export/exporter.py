@@ -13,7 +13,6 @@ is short. Whatever the end, the pin is gone, the process buried and the folder r
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import threading
@@ -24,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from delayd.errors import DelaydError, DiskError, DiskFullError
+from delayd.errors import DelaydError, DiskError, is_disk_full
 from delayd.node.export.child import NO_ROOM, Child
 from delayd.node.export.freezing import freeze
 from delayd.node.export.manifest import RESULT, Manifest
@@ -227,10 +226,7 @@ class Export:
             try:
                 self._write(record, folder)
             except (OSError, DelaydError) as error:
-                is_full = isinstance(error, DiskFullError) or (
-                    isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-                )
-                refusal = Refusal.NO_ROOM if is_full else Refusal.FAILED
+                refusal = Refusal.NO_ROOM if is_disk_full(error) else Refusal.FAILED
                 raise ExportError(refusal, str(error)) from error
             finally:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -8,13 +8,13 @@ Memory: a row group, a megabyte or one frame of a slot, and the library. It take
 nothing but its file.
 """
 
-import errno
 import json
 import os
 import sys
 import threading
 from pathlib import Path
 
+from delayd.errors import is_disk_full
 from delayd.node.export.child import NO_ROOM, ORPHANED
 from delayd.node.export.manifest import RESULT, read_kills, read_manifest, read_segments
 from delayd.node.export.rows import PendingFile
@@ -43,8 +43,7 @@ def main() -> int:
         said = {"count": write_export(Path(sys.argv[1]))}
     except (DamagedSegmentError, OSError) as error:
         print(json.dumps({"problem": str(error)}), flush=True)
-        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return NO_ROOM if is_full else 1
+        return NO_ROOM if is_disk_full(error) else 1
     print(json.dumps(said), flush=True)
     return 0
 
