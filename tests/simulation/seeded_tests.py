@@ -1,9 +1,11 @@
 """What the tests of seeds share: the seeds that they run, and worlds that were played."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from simulated.run import Run, commit
@@ -45,3 +47,14 @@ def played(seed: int, directory: Path, guarantee: str = EXACTLY_ONCE) -> World:
         world = World(seed, directory, kinds=(), guarantee=guarantee)
         world.run()
     return world
+
+
+@contextmanager
+def bent(*places: list[Any]) -> Iterator[None]:
+    """Leave lists of a world as they were, whatever is done to them in between."""
+    before = [list(place) for place in places]
+    try:
+        yield
+    finally:
+        for place, content in zip(places, before, strict=True):
+            place[:] = content

@@ -4,9 +4,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from seeded_tests import parametrize_seeds, played, well
+from seeded_tests import bent, parametrize_seeds, played, well
 from simulated.chaos import KINDS_WITHOUT_FENCE
 from simulated.run import simulate
+from simulated.world import World
 
 from replication.settings import AT_LEAST_ONCE
 
@@ -52,10 +53,17 @@ def test_without_faults_each_message_comes_once(calm: int, tmp_path: Path) -> No
     assert len(world.history.writes) > 10
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Was played to its end without faults. Tests leave it as it was."""
+    return played(5, tmp_path_factory.mktemp("world"), AT_LEAST_ONCE)
+
+
 @pytest.mark.parametrize("broken", ["lost", "altered", "stranger", "ahead", "usurped"])
-def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
+def test_the_judge_sees_what_is_broken(
+    broken: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A check that cannot fail is a defect: what was written is bent after a good run."""
-    world = played(5, tmp_path, AT_LEAST_ONCE)
     world.judge().check()
     topic = "delayd-frontier" if broken == "ahead" else "orders"
     log = next(log for log in world.kafka.topics[topic].partitions if log.read(0, 10**9)[0])
@@ -64,22 +72,26 @@ def test_the_judge_sees_what_is_broken(broken: str, tmp_path: Path) -> None:
         for index, entry in enumerate(log.entries)
         if index and entry.record is not None
     )
-    if broken == "usurped":
-        world.history.writes[3] = world.history.writes[3]._replace(
-            leader='{"node": "node-9", "nonce": "life-1"}'
-        )
-    elif broken == "ahead":
-        where = (topic, log.number, record.offset)
-        world.history.sent[where] = world.history.sent[where]._replace(known=-1)
-    else:
-        bent = {
-            "lost": None,
-            "altered": record._replace(value=b"other"),
-            "stranger": record._replace(headers=[*record.headers, ("delayd-source", b"0/9999")]),
-        }[broken]
-        log.entries[place] = log.entries[place]._replace(record=bent)
-    with pytest.raises(AssertionError):
-        world.judge().check()
+    with bent(log.entries, world.history.writes):
+        if broken == "usurped":
+            world.history.writes[3] = world.history.writes[3]._replace(
+                leader='{"node": "node-9", "nonce": "life-1"}'
+            )
+        elif broken == "ahead":
+            where = (topic, log.number, record.offset)
+            ahead = world.history.sent[where]._replace(known=-1)
+            monkeypatch.setitem(world.history.sent, where, ahead)
+        else:
+            other = {
+                "lost": None,
+                "altered": record._replace(value=b"other"),
+                "stranger": record._replace(
+                    headers=[*record.headers, ("delayd-source", b"0/9999")]
+                ),
+            }[broken]
+            log.entries[place] = log.entries[place]._replace(record=other)
+        with pytest.raises(AssertionError):
+            world.judge().check()
 
 
 def test_the_judge_sees_what_came_again_though_it_was_covered(tmp_path: Path) -> None:
