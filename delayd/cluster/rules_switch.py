@@ -18,7 +18,7 @@ from contextlib import closing
 from delayd.bus import Ack, Bus
 from delayd.cluster.frontier_log import POLL_MS, FrontierLog
 from delayd.cluster.topics import load_settings
-from delayd.config.cluster_key import check_key, proof_key
+from delayd.config.cluster_key import check_key, signing_key
 from delayd.coordination import Coordination
 from delayd.errors import UpgradeError
 from delayd.request.internal import BufferRecord, barrier
@@ -83,8 +83,9 @@ def left_to_switch(record: FrontierRecord, version: int) -> list[int]:
 def barriers_for(
     settings: Settings, partitions: list[int], version: int, cluster_key: str
 ) -> list[BufferRecord]:
-    """Return the barriers of these partitions, with their proofs."""
-    limits = RequestLimits.of(settings, proof_key(cluster_key))
+    """Return the barriers of these partitions, with their proofs: under the key by which the master
+    signs, because some nodes may not accept another one yet, or any more."""
+    limits = RequestLimits.of(settings, signing_key(cluster_key, settings))
     switch = Switch(version, FEATURES[rules_feature(version)])
     return [barrier(partition, switch, limits) for partition in partitions]
 

@@ -58,6 +58,14 @@ def check_key(key: str, settings: Settings) -> None:
         )
 
 
+def signing_key(key: str, settings: Settings) -> bytes:
+    """Return the one of these keys that signs in this cluster now, wherever its line stands: every
+    node accepts it. Raises WrongClusterKeyError as `check_key`."""
+    check_key(key, settings)
+    at = fingerprints(key, settings.cluster).index(settings.key_fingerprint)
+    return _lines(key)[at].encode()
+
+
 def proof_key(key: str) -> bytes:
     """Return the key as HMAC takes it; several are lines, the one that signs first."""
     return "\n".join(_lines(key)).encode()

@@ -173,6 +173,16 @@ def test_another_key_switches_nothing(node: OneNode) -> None:
     assert node.read("delayd-buffer") == []
 
 
+@pytest.mark.parametrize("lines", [f"{{}}\n{CLUSTER_KEY}", f"{CLUSTER_KEY}\n{{}}"])
+def test_barriers_are_signed_by_the_key_that_signs_in_the_cluster(
+    node: OneNode, lines: str
+) -> None:
+    """docs/operations.md, A new cluster key: this node does not accept the other one."""
+    assert run(node, key=lines.format("another key that is long enough")) == [0, 1, 2]
+    assert [b.partition for b in barriers_of(node)] == [0, 1, 2]
+    assert node.read("delayd-dead") == []
+
+
 def test_a_successor_names_the_barriers_too(node: OneNode) -> None:
     """docs/design/frontier.md, Rules switch.
 

@@ -14,6 +14,7 @@ from delayd.config.cluster_key import (
     new_cluster_key,
     proof_key,
     refuse_weak_key,
+    signing_key,
 )
 from delayd.errors import ConfigError, WrongClusterKeyError
 from delayd.runtime.clock import SystemClock
@@ -83,6 +84,13 @@ def test_several_keys_are_lines_and_the_first_is_the_clusters(settings: Settings
         refuse_weak_key("\n".join([KEY] * 5))
     with pytest.raises(ConfigError, match="0 characters"):
         refuse_weak_key(f"{KEY}\n\n")
+
+
+@pytest.mark.parametrize("lines", [KEY, f"{KEY}\n", f"another one, as long\r\n{KEY}\r\n"])
+def test_the_key_that_signs_is_found_in_any_line(settings: Settings, lines: str) -> None:
+    assert signing_key(lines, settings) == KEY.encode()
+    with pytest.raises(WrongClusterKeyError):
+        signing_key("another one, as long\nand another", settings)
 
 
 def test_settings_remember_which_keys_signed_and_until_when(settings: Settings) -> None:
