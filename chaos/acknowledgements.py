@@ -27,7 +27,8 @@ def acknowledgement_faults(history: History, requests: Iterable[Logged]) -> list
     for request in history.requests():
         sent[request.key, request.value] += 1
         faults += _of_one(history, request, own)
-    logged = Counter((r.key, r.value) for r in own.values() if not r.is_settlement)
+    asked = [r for r in own.values() if not (r.is_settlement or r.is_barrier)]
+    logged = Counter((r.key, r.value) for r in asked)
     faults += [
         f"{key!r} {value!r} is {count} times in the log, and was sent {sent[key, value]} times"
         for (key, value), count in logged.items()

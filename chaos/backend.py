@@ -4,7 +4,7 @@ Parts are known by name: `node-1`, `broker-1`, `etcd` or `etcd-1`. What cannot b
 BackendError: a fault that was not struck must not look like one that was survived.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chaos.network import Weather
@@ -91,6 +91,13 @@ class Backend(Protocol):
 
     def remove_twin(self, twin: str) -> None:
         """Kill it and forget it."""
+
+    # --- Upgrades
+
+    def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
+        """Start `delayd upgrade rules`; with `barriers_max` it is killed (SIGKILL) when it has
+        written so many. The result waits so many seconds for its end, and returns its exit code:
+        minus the signal that killed it."""
 
     # --- Network
 

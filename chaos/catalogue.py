@@ -121,6 +121,10 @@ TABLE: Final = (
          Fault(Kind.WIPE, Victim.FOLLOWER)),
     _row("recreate-target", "A target is deleted before anything for it is due, and made again.",
          Fault(Kind.RECREATE_TARGET, for_ms=18_000), AT_ONCE),
+    Scenario("rules-switch", "The rules are switched: half-way, then by three people at once.",
+             (Strike(TWICE[0], Fault(Kind.CUT_SWITCH, Victim.MASTER)),
+              Strike(TWICE[1], Fault(Kind.SWITCH_RULES, Victim.MASTER))),
+             recovery_ms=TAKEOVER_MS, failovers_min=2),
     _row("twin", "A second node starts under the master's name.",
          Fault(Kind.TWIN, Victim.MASTER, 12_000)),
 )

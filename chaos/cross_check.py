@@ -19,7 +19,7 @@ from zlib import crc32
 
 from chaos.evidence import partition_for, read_all
 from chaos.records import FRONTIER_KEY, Logged
-from chaos.reference_model import Asked, Message, Model, read_asked, read_continuation
+from chaos.reference_model import Asked, Message, Model, model_of, read_asked, read_continuation
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
@@ -106,7 +106,7 @@ def cross_checks(
 def replay(buffer: Iterable[Logged], settings: Mapping[str, Any]) -> Model:
     """Return the reference model of a buffer."""
     buffer = sorted(buffer, key=lambda record: (record.partition, record.offset))
-    model = Model(settles=any(record.is_settlement for record in buffer))
+    model = model_of(buffer)
     for record in buffer:
         model.take(_asked(record, settings, model))
     return model

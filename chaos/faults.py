@@ -7,6 +7,7 @@ Each fault makes sure that it took place: a node that should have ended and has 
 BackendError, and the run is no proof of anything.
 """
 
+import signal
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from chaos.network import BOTH, CUT, DEAF, FAIR, MUTE, Weather
 
 ENDS_TIMEOUT_S: Final = 40.0
 MASTER_TIMEOUT_S: Final = 60.0
+SWITCH_TIMEOUT_S: Final = 90.0
+"""Longer than `delayd upgrade rules` waits for a master."""
+
 DOWN_MS: Final = 1_000
 """How long what was killed is away, if nothing else is said."""
 
@@ -43,6 +47,8 @@ class Kind(Enum):
     TWIN = "start a twin"
     ROLL = "restart one after the other"
     RECREATE_TARGET = "delete and recreate the target"
+    CUT_SWITCH = "kill who switches the rules, and the"
+    SWITCH_RULES = "switch the rules, twice at once, and kill the"
 
 
 class Victim(Enum):
@@ -111,6 +117,8 @@ class Striker:
             Kind.TWIN: self._twin,
             Kind.ROLL: self._roll,
             Kind.RECREATE_TARGET: self._recreate_target,
+            Kind.CUT_SWITCH: self._cut_switch,
+            Kind.SWITCH_RULES: self._switch_rules,
         }
         self.struck: list[tuple[str, int]] = []
         """What was struck at whom, and when (Unix ms)."""
@@ -237,6 +245,20 @@ class Striker:
         self._backend.topics.delete(self._target)
         pause(fault.for_ms)
         self._backend.topics.create(self._target, 2)
+
+    def _cut_switch(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        """One partition gets its barrier, about when there is no master."""
+        wait = self._backend.start_rules_switch(barriers_max=1)
+        self._restart(self._backend.kill, fault, victims)
+        if (code := wait(SWITCH_TIMEOUT_S)) != -signal.SIGKILL:
+            raise BackendError(f"who switched the rules ended with {code}, and was not killed")
+
+    def _switch_rules(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        waits = [self._backend.start_rules_switch() for _ in range(2)]
+        self._restart(self._backend.kill, fault, victims)
+        waits.append(self._backend.start_rules_switch())
+        if any(codes := [wait(SWITCH_TIMEOUT_S) for wait in waits]):
+            raise BackendError(f"who switched the rules ended with {codes}")
 
     def _await_end(self, node: str, why: str) -> None:
         if not wait_until(lambda: not self._backend.is_running(node), ENDS_TIMEOUT_S):

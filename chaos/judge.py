@@ -21,7 +21,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.records import Logged
-from chaos.reference_model import Asked, Marker, Message, Model, Op, read_asked, read_continuation
+from chaos.reference_model import (
+    Asked,
+    Marker,
+    Message,
+    Model,
+    Op,
+    model_of,
+    read_asked,
+    read_continuation,
+)
 from chaos.workload import EXPECT
 
 FAULTS_SHOWN: Final = 20
@@ -64,7 +73,7 @@ def judge(
     topics. The requests are the workload's: they name absolute due times, and those that must be
     refused say why (workload.py). What is due after `until_ms`, if given, may be pending."""
     requests = sorted(requests, key=lambda record: (record.partition, record.offset))
-    model = Model(settles=any(record.is_settlement for record in requests))
+    model = model_of(requests)
     for record in requests:
         model.take(_read(record))
     return judge_outcomes(model, delivered, dead, receipts, until_ms=until_ms)
@@ -90,7 +99,7 @@ def _read(record: Logged) -> Asked:
         return read_asked(record, None, reason)
     if "continues" in fields:
         return read_continuation(record)
-    has_no_due = fields.get("op") == "cancel" or "settles" in fields
+    has_no_due = fields.get("op") == "cancel" or record.is_settlement or record.is_barrier
     return read_asked(record, 0 if has_no_due else int(fields.get("due", "")))
 
 
@@ -205,12 +214,12 @@ class _Judge:
             is_done = any(_was_done(each, receipt["at_ms"]) for each in marker.live)
             if verdict == "too-late" and not is_done:
                 self._fault(source, f"nothing was delivered or dead by then: {receipt}")
-        elif marker.asked.op is Op.CANCEL and not self.model.settles and verdict == "cancelled":
+        elif self._is_unsettled(marker) and verdict == "cancelled":
             # Again, by older rules: each that it names was killed by an earlier marker of the id.
             earlier = {m.source for m in self.model.messages.values() if _is_killed_under(m, id)}
             if not killed or not killed & self.model.messages.keys() <= earlier:
                 self._fault(source, f"nobody else cancelled it: {receipt}")
-        elif self.model.settles and marker.asked.op is Op.CANCEL and marker.earlier is not None:
+        elif marker.settles and marker.asked.op is Op.CANCEL and marker.earlier is not None:
             # Asked again: what the earlier marker was told, in the word of a cancel.
             if earlier_told := self.told.get(marker.earlier.asked.source):
                 was = earlier_told["verdict"]
@@ -221,6 +230,11 @@ class _Judge:
             verdict != ("not-found" if marker.asked.op is Op.CANCEL else "scheduled") or killed
         ):
             self._fault(source, f"nothing was pending: {receipt}")
+
+    def _is_unsettled(self, marker: Marker) -> bool:
+        """Return whether a cancel, or what it may repeat, is ruled by a version before 4."""
+        may_repeat = not marker.settles or (not self.model.settles and marker.earlier is None)
+        return marker.asked.op is Op.CANCEL and may_repeat
 
     def _judge_message(self, message: Message) -> None:
         source, asked = message.source, message.asked

@@ -42,6 +42,11 @@ class Logged(NamedTuple):
         """True of a master's note of what cancels came to, and of a request that looks like one."""
         return self.fields.keys() == {"settles", "proof"}
 
+    @property
+    def is_barrier(self) -> bool:
+        """True of a record that switches its partition to newer rules, if its proof is true."""
+        return self.fields.keys() == {"rules", "proof"}
+
     def header(self, name: str) -> str | None:
         """Return the last header of that name as text; None if there is none."""
         found = [content for header, content in self.headers if header == name]

@@ -13,10 +13,13 @@ it: judge.py, cross_check.py and the random requests of tests/integration.
     continue   takes the place of the record that it continues, unless its message is killed
     rejected   is refused, and changes nothing
     settle     is the master's note of what cancels came to, and changes nothing
+    switch     is a barrier: behind it in its partition the rules of version 4 hold
 
 A message is *live* from its record until a cancel or replace under its id; the log alone does not
 say when it is delivered. It is *pending* while, besides, the time as of which a record is judged
-has not reached its rank. The rules are those of version 4, with which chaos makes its clusters.
+has not reached its rank. The rules are those of version 4, with which chaos makes its clusters, or
+those of version 3 up to a barrier. For the log of a cluster whose clocks are right they differ in
+what a repeated cancel or replace comes to (`Marker.settles`).
 
 Invariant: every request of a user is in `messages`, or is a cancel and is in `markers`; a replace
 is in both.
@@ -25,6 +28,7 @@ Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -52,6 +56,7 @@ class Op(Enum):
     REPLACE = "replace"
     CONTINUE = "continue"
     SETTLE = "settle"
+    SWITCH = "switch"
     REJECTED = "rejected"
 
 
@@ -117,11 +122,13 @@ class Marker:
     asked: Asked
     live: list["Message"]
     earlier: "Marker | None" = None
-    """The last marker under the id before it that found messages live: if it finds none itself, it
-    is told again what that one came to."""
+    """The last marker under the id before it that found messages live and settles: if it finds
+    none itself, it is told again what that one came to."""
 
     repeats: "Marker | None" = None
     """The same replace, sent before: it is told the same."""
+    settles: bool = True
+    """Is it ruled by version 4? Then the master writes down what it came to."""
 
     @property
     def word(self) -> str:
@@ -221,11 +228,13 @@ class Model:
     """By partition: the first of such times."""
     _live: dict[tuple[int, str], list[Message]] = field(default_factory=lambda: defaultdict(list))
     _last_marker: dict[tuple[int, str | None], Marker] = field(default_factory=dict)
-    """Of those that found anything live."""
+    """Of those that found anything live and settle."""
     _redriven: set[str] = field(default_factory=set)
     settles: bool = True
     """Do masters write down what cancels came to, as by rules version 4? Then a cancel or replace
-    that is repeated is told the same."""
+    that is repeated is told the same. If not, they do behind a barrier."""
+    _switched: set[int] = field(default_factory=set)
+    """The partitions with a barrier."""
 
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
@@ -233,7 +242,9 @@ class Model:
         self._pass(partition, asked.record.append_ms)
         match asked.op:
             case Op.SETTLE:
-                assert self.settles, "masters do"
+                assert self._settles(asked), "masters do"
+            case Op.SWITCH:
+                self._switched.add(partition)
             case Op.REJECTED:
                 self._store(asked, "rejected")
             case Op.CONTINUE:
@@ -241,7 +252,7 @@ class Model:
             case Op.CANCEL:
                 self._kill(asked)
             case Op.REPLACE if first := self._repeated(asked):
-                self.markers[asked.source] = Marker(asked, [], repeats=first)
+                self.markers[asked.source] = Marker(asked, [], repeats=first)  # by version 4
                 self._store(asked, "repeated")
             case Op.REPLACE:
                 self._kill(asked)
@@ -274,10 +285,10 @@ class Model:
 
     def _repeated(self, asked: Asked) -> Marker | None:
         """Return the replace that this one repeats. What one with a delay asks for is new."""
-        may_repeat = self.settles and [name for name, _ in asked.times] == ["due"]
+        may_repeat = self._settles(asked) and [name for name, _ in asked.times] == ["due"]
         for message in self._under(asked) if may_repeat else ():
             first = self.markers.get(message.source)
-            if first is not None and asked.is_as(message.asked):
+            if first is not None and first.settles and asked.is_as(message.asked):
                 return first
         return None
 
@@ -290,9 +301,10 @@ class Model:
     def _kill(self, asked: Asked) -> None:
         live = self._under(asked)
         place = (asked.record.partition, asked.id)
-        marker = Marker(asked, list(live), self._last_marker.get(place))
+        settles = self._settles(asked)
+        marker = Marker(asked, list(live), self._last_marker.get(place), settles=settles)
         self.markers[asked.source] = marker
-        if live:
+        if live and settles:
             self._last_marker[place] = marker
         for message in live:
             message.killed_by = marker
@@ -315,9 +327,20 @@ class Model:
             self.faults.append(f"{asked.source}: continues {asked.refers_to} once more")
         message.newest = asked
 
+    def _settles(self, asked: Asked) -> bool:
+        return self.settles or asked.record.partition in self._switched
+
     def _under(self, asked: Asked) -> list[Message]:
         """The live messages under its id; of what has none, nothing that would be kept."""
         return self._live[asked.record.partition, asked.id] if asked.id is not None else []
+
+
+def model_of(records: Iterable[Logged]) -> Model:
+    """Return the model of a cluster, which is yet to take these records of its buffer. One that was
+    made with older rules has barriers, or no settlements."""
+    records = list(records)
+    is_switched = any(record.is_barrier for record in records)
+    return Model(settles=not is_switched and any(record.is_settlement for record in records))
 
 
 def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) -> Asked:
@@ -326,6 +349,8 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
     id = fields.get("id")
     if record.is_settlement:
         return Asked(record, Op.SETTLE)
+    if record.is_barrier:
+        return Asked(record, Op.SWITCH)
     if due_ms is None:
         return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)
     op = Op.REDRIVE if "redrive" in fields else Op(fields.get("op", "schedule"))

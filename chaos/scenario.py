@@ -57,6 +57,8 @@ class Needs:
     is_clocked: bool = False
     """Clocks that can go wrong."""
     has_small_disks: bool = False
+    has_older_rules: bool = False
+    """Made with the rules version before the newest, and switched by what is struck."""
 
     def __or__(self, other: "Needs") -> "Needs":
         """What is enough for both."""
@@ -88,6 +90,7 @@ class Scenario:
             is_wired=bool(kinds & {Kind.WEATHER, Kind.FLAP}),
             is_clocked=Kind.CLOCK in kinds,
             has_small_disks=Kind.FILL_DISK in kinds,
+            has_older_rules=Kind.SWITCH_RULES in kinds,
         )
 
 
@@ -108,4 +111,6 @@ def lacking(scenario: Scenario, backend: str) -> str | None:
         return "processes have one etcd" if scenario.needs.etcd_members > 1 else None
     if any(weather.delay_ms or weather.stall_chance for weather in weathers):
         return "containers' networks are cut, not slow or lossy"
+    if scenario.needs.has_older_rules:
+        return "clusters of containers are made with the newest rules"
     return None

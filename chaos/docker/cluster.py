@@ -126,6 +126,9 @@ class DockerCluster:
         self._engine.remove(twin)
         del self._parts[twin]
 
+    def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
+        raise BackendError("clusters of containers are made with the newest rules")
+
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         """Take nodes off the network (both ways), or set firewall rules (one way).
 

@@ -7,7 +7,9 @@ Invariant: after `down` nothing of it runs and nothing is mounted, whatever was 
 
 import shutil
 import signal
-from collections.abc import Collection, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,8 @@ from chaos.backend import BackendError
 from chaos.network import FAIR, Weather, Wires
 from chaos.processes import harm
 from chaos.processes.clocked_node import write_clock
-from chaos.processes.startup import plan_all
+from chaos.processes.dying_switch import BARRIERS_VARIABLE
+from chaos.processes.startup import ROOT, plan_all
 from chaos.scenario import PROCESSES, Needs
 from chaos.topics import Topics
 from delayd.dev.cluster import LocalCluster
@@ -28,9 +31,11 @@ from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import processes_of
 from delayd.dev.startup import start_planned
-from delayd.dev.supervision import start_part
+from delayd.dev.supervision import environment_for, start_part
 
 RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
+OLDER_RULES: Final = 3
+"""The rules version before the newest."""
 
 
 class ProcessCluster:
@@ -56,6 +61,7 @@ class ProcessCluster:
                 self._plan.servers,
                 nodes,
                 retry_delays_ms=RETRY_DELAYS_MS,
+                rules_version=OLDER_RULES if needs.has_older_rules else None,
                 save=self._folder.save,
             )
         except BaseException:
@@ -139,6 +145,29 @@ class ProcessCluster:
             self.kill(twin)
         state = self._state()
         self._folder.save(State(tuple(part for part in state.parts if part.name != twin)))
+
+    def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
+        folder, state = self._folder.path, self._state()
+        [etcd] = state.of(Kind.ETCD)
+        program = "delayd.cli" if barriers_max is None else "chaos.processes.dying_switch"
+        command = (sys.executable, "-m", program, "upgrade", "rules")
+        options = ("--bootstrap", self.bootstrap, "--etcd", etcd.address, "--cluster", CLUSTER_NAME)
+        told = {
+            "PYTHONPATH": str(ROOT),
+            "DELAYD_CLUSTER_KEY": self._cluster.cluster_key,
+            BARRIERS_VARIABLE: str(barriers_max),
+        }
+        with (folder / "logs" / "upgrade.log").open("ab") as log:
+            env = environment_for(told, folder)
+            person = subprocess.Popen((*command, *options), env=env, stdout=log, stderr=log)
+
+        def wait(timeout_s: float) -> int:
+            try:
+                return person.wait(timeout_s)
+            except subprocess.TimeoutExpired as error:
+                raise BackendError(f"the rules were not switched in {timeout_s:.0f} s") from error
+
+        return wait
 
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         if self._wires is not None:

@@ -23,7 +23,7 @@ from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
 from delayd.runtime.java import find_java
-from replication.settings import RETRY_DELAYS_MS
+from replication.settings import RETRY_DELAYS_MS, RULES_VERSION
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
@@ -119,11 +119,12 @@ def start_planned(
     nodes: Iterable[Part],
     *,
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
+    rules_version: int | None = None,
     save: Callable[[State], None],
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> None:
     """Start what was planned, and return when a master delivers. Without nodes no topic is
-    created."""
+    created. `rules_version` is given in tests only, which begin with an older one."""
     state = State((*servers.kafka.brokers, servers.etcd, *nodes))
 
     def start(kind: Kind) -> None:
@@ -147,6 +148,7 @@ def start_planned(
         cluster=CLUSTER_NAME,
         cluster_key=servers.cluster_key,
         retry_delays_ms=retry_delays_ms,
+        rules_version=RULES_VERSION if rules_version is None else rules_version,
     )
     progress("starting the nodes")
     start(Kind.NODE)

@@ -66,7 +66,8 @@ def test_what_nobody_sent_and_what_was_stored_twice_is_found() -> None:
 def test_what_the_master_writes_back_is_nobodys_request() -> None:
     own = logged(8)._replace(headers=(("delayd-continues", b"7"), ("delayd-origin", b"0/7")))
     note = logged(9)._replace(headers=(("delayd-settles", b"1"), ("delayd-proof", b"p")))
-    assert acknowledgement_faults(told(), [logged(7), own, note]) == []
+    barrier = logged(10)._replace(headers=(("delayd-rules", b"4"), ("delayd-proof", b"p")))
+    assert acknowledgement_faults(told(), [logged(7), own, note, barrier]) == []
 
 
 def test_a_request_that_pretends_to_be_the_masters_is_somebodys() -> None:

@@ -41,6 +41,10 @@ class World:
     def cancel(self, append_ms: int = 2_000) -> Logged:
         return self.ask(append_ms, op="cancel", id="id")
 
+    def switch(self) -> None:
+        """A barrier: rules 4 hold behind it."""
+        self.ask(2_500, rules=4, proof="x")
+
     def continuation(self, of: Logged, origin: Logged, attempt: int = 1, **asks: object) -> Logged:
         """The master's own record."""
         own = {"continues": of.offset, "next-due": DUE_MS + 500, "attempt": attempt}
@@ -141,6 +145,39 @@ def replaced_again_by_older_rules(world: World) -> None:
     world.tell(new, "replaced", old)
     world.tell(again, "replaced", new)
     world.deliver(again)
+
+
+def replaced_again_across_a_switch(world: World) -> None:
+    """The first replace is by older rules: what it stored is replaced."""
+    replaced_again_by_older_rules(world)
+    again = world.requests.pop()
+    world.switch()
+    again = again._replace(offset=len(world.requests))
+    world.requests.append(again)
+    del world.receipts[-1], world.delivered[-1]
+    world.tell(again, "replaced", world.requests[1])
+    world.deliver(again)
+
+
+def replaced_again_behind_a_switch(world: World) -> None:
+    world.switch()
+    replaced_again(world)
+
+
+def cancelled_again_across_a_switch(world: World) -> None:
+    """Nothing was settled: the second cancel may find what the first one killed, or not."""
+    message, first = world.message(), world.cancel()
+    world.switch()
+    again, third = world.cancel(), world.cancel()
+    for request in (first, again):
+        world.tell(request, "cancelled", message)
+    world.tell(third, "not-found")
+
+
+def cancelled_again_behind_a_switch(world: World) -> None:
+    not_found(world)
+    world.switch()
+    cancelled_twice(world)
 
 
 def sent_again(world: World) -> None:
@@ -293,6 +330,39 @@ def test_a_verdict_about_what_was_not_there_is_found() -> None:
         world = World()
         world.tell(world.cancel(), verdict)
         assert world.judge().faults, verdict
+
+
+@pytest.mark.parametrize("verdict", ["not-found", "too-late", "cancelled"])
+def test_behind_a_switch_a_repeated_cancel_is_told_the_same_or_found(verdict: str) -> None:
+    world = World()
+    world.switch()
+    message = world.message()
+    world.tell(world.cancel(), "cancelled", message)
+    again = world.cancel()
+    world.tell(again, verdict, *([message] if verdict == "cancelled" else []))
+    assert world.judge().ok == (verdict == "cancelled")
+
+
+@pytest.mark.parametrize("is_switched", [False, True])
+def test_a_replace_is_repeated_behind_a_switch_only(is_switched: bool) -> None:
+    """What the first one stored is not replaced then."""
+    world = World()
+    world.switch()
+    if not is_switched:
+        world.requests[0] = world.requests[0]._replace(partition=-1)  # one before
+    old, new, again = world.message(), world.message(op="replace"), world.message(op="replace")
+    for request in (new, again):
+        world.tell(request, "replaced", old)
+    world.deliver(new)
+    assert world.judge().ok == is_switched
+
+
+def test_a_settlement_before_the_switch_is_nobodys() -> None:
+    world = World()
+    world.ask(500, settles="id", proof="x")
+    world.switch()
+    with pytest.raises(AssertionError, match="masters do"):
+        world.judge()
 
 
 def test_a_message_stored_twice_under_a_pending_id_is_found() -> None:

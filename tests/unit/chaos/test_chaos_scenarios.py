@@ -3,7 +3,8 @@
 Source: chaos/scenario.py, chaos/catalogue.py, chaos/faults.py.
 """
 
-from collections.abc import Collection
+import signal
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -58,6 +59,11 @@ class Struck:
     def start(self, part: str, *, wait: bool = True) -> None:
         self.calls.append(f"start {part}")
 
+    def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
+        self.calls.append("switch" if barriers_max is None else f"switch {barriers_max}")
+        died = -signal.SIGKILL if barriers_max is not None else 0
+        return lambda _timeout_s: died if self.ends else 1
+
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         name = {CUT: "cut", FAIR: "fair"}[weather]
         self.calls.append(f"{name} {'+'.join(nodes)} {'+'.join(to)}")
@@ -98,6 +104,11 @@ def struck(fault: Fault, backend: Struck | None = None) -> list[str]:
         (Kind.FAIL_FSYNC, Victim.MASTER, ["fail_fsyncs node-2", "start node-2"]),
         (Kind.TWIN, Victim.MASTER, ["start_twin node-2", "remove_twin node-4"]),
         (Kind.RECREATE_TARGET, Victim.NOBODY, ["delete t", "create t"]),
+        (Kind.CUT_SWITCH, Victim.MASTER, ["switch 1", "kill node-2", "start node-2"]),
+        (
+            *(Kind.SWITCH_RULES, Victim.MASTER),
+            ["switch", "switch", "kill node-2", "start node-2", "switch"],
+        ),
     ],
     ids=lambda each: each.value if isinstance(each, Kind) else None,
 )
@@ -137,6 +148,12 @@ def test_a_node_that_goes_on_where_it_must_end_is_told(
 ) -> None:
     monkeypatch.setattr(faults, "ENDS_TIMEOUT_S", 0.0)
     with pytest.raises(BackendError, match="went on"):
+        struck(Fault(kind, Victim.MASTER, for_ms=0), Struck(ends=False))
+
+
+@pytest.mark.parametrize("kind", [Kind.CUT_SWITCH, Kind.SWITCH_RULES])
+def test_a_switch_that_ends_otherwise_than_it_must_is_told(kind: Kind) -> None:
+    with pytest.raises(BackendError, match="who switched the rules ended with"):
         struck(Fault(kind, Victim.MASTER, for_ms=0), Struck(ends=False))
 
 

@@ -56,6 +56,13 @@ def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
             assert scenario.needs | needs_of(stage) == needs_of(stage)
 
 
+def test_a_cluster_that_begins_with_older_rules_is_nobody_elses() -> None:
+    for by_brokers in (True, False):
+        stages = staged(KNOWN.values(), by_brokers=by_brokers)
+        [alone] = [stage for stage in stages if needs_of(stage).has_older_rules]
+        assert [each.name for each in alone] == ["rules-switch"]
+
+
 def test_no_more_stages_than_needed_and_none_of_a_few() -> None:
     seven = list(KNOWN.values())[:7]
     assert [len(stage) for stage in staged(seven, scenarios_max=3)] == [2, 2, 3]
@@ -67,6 +74,7 @@ def test_needs_follow_from_what_is_struck() -> None:
     assert KNOWN["flapping"].needs == Needs(is_wired=True)
     assert KNOWN["clock-drift"].needs == Needs(is_clocked=True)
     assert KNOWN["full-disk"].needs == Needs(has_small_disks=True)
+    assert KNOWN["rules-switch"].needs == Needs(has_older_rules=True)
     assert KNOWN["bounce-brokers"].needs == KNOWN["kill-coordinator"].needs == Needs(brokers=3)
 
 
