@@ -26,11 +26,12 @@ LEAD_MS = 3_500
 RETRY_DELAYS_MS = (2_000, 3_000, 5_000)
 """What the cluster is to be made with."""
 
-LATE_SHARE = (0.2, 0.5)
-LATE_AT = 0.55
+LATE_MS = (3_200, 8_000)
+"""Of the spread: when messages are due whose target does not exist yet."""
+LATE_AT_MS = 8_800
 """When the late target is created: its first messages are in their last retry by then."""
 
-assert (LATE_AT - LATE_SHARE[0]) * SPREAD_MS < sum(RETRY_DELAYS_MS) - 4_000
+assert LATE_AT_MS - LATE_MS[0] < sum(RETRY_DELAYS_MS) - 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Stage:
         wait_until_wall(at_ms)
 
     def create_late_target(self) -> None:
-        """Let the retries succeed from the moment `LATE_AT` on."""
-        self.wait(LATE_AT)
+        """Let the retries succeed from the moment `LATE_AT_MS` on."""
+        self.wait(LATE_AT_MS / self.scene.spread_ms)
         self.cluster.create_topic(self.scene.late, 2, BY_APPEND_TIME)
 
 
@@ -60,8 +61,10 @@ def under_load(
     *,
     start: Callable[[NodeProcess], object] = NodeProcess.start,
     shares: Mapping[str, int] = SHARES,
+    spread_ms: int = SPREAD_MS,
 ) -> Iterator[Stage]:
-    """Start these nodes, and send the load; at the end everything must have had its outcome."""
+    """Start these nodes, and send the load; at the end everything must have had its outcome.
+    `spread_ms`: over which the due times of the load are spread."""
     targets = tuple(cluster.target(name, config=BY_APPEND_TIME) for name in "ab")
     late, never = (f"target.{cluster.name}.{name}" for name in ("late", "never"))
     with node_group(nodes), closing(evidence_of(cluster, (*targets, late, never))) as evidence:
@@ -69,7 +72,9 @@ def under_load(
             start(node)
         master_of(nodes)
         run, first_ms = f"r{CLOCK.wall_ms()}", CLOCK.wall_ms() + LEAD_MS
-        scene = Scene(run, targets, late, never, first_ms, SPREAD_MS, LATE_SHARE)
+        first_late_ms, last_late_ms = LATE_MS
+        late_share = (first_late_ms / spread_ms, last_late_ms / spread_ms)
+        scene = Scene(run, targets, late, never, first_ms, spread_ms, late_share)
         stage = Stage(nodes, cluster, scene, evidence)
         load = mixture(scene, count=REQUESTS, seed=SEED, shares=shares)
         with ThreadPoolExecutor(1) as aside, playing(cluster, load):
