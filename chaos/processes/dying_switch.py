@@ -23,7 +23,7 @@ def _die_half_way(barriers_max: int) -> None:
         write(bus, barriers[:barriers_max], *others)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    rules_switch.write_barriers = write_some
+    rules_switch.write_barriers = write_some  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The switch of a running cluster to newer ingest rules: a barrier in each partition of the buffer.
 
 1. Every node that etcd knows says that it knows the new version.
-2. A barrier is written to each partition that the last frontier does not show to be switched.
-3. A frontier record names a barrier of each partition: the master has passed them all.
-4. The nodes are asked once more: one of an older release may have been started meanwhile.
+2. A barrier is written to one partition, unless the last frontier names one.
+3. A frontier record names it: from then on no node of an older release delivers, nor starts.
+4. The nodes are asked again: one of an older release may have been started meanwhile.
+5. The same for all other partitions that are not switched.
 
 Killed half-way, run again, run by two people at once: a partition keeps the first barrier that
 switches it, and a second one there changes nothing (`replication.rules`).
@@ -51,10 +52,13 @@ def switch_rules(
     coordination.enter(settings.realm)
     refuse_unready(coordination.members(), version)
     left = left_to_switch(record, version)
-    write_barriers(bus, barriers_for(settings, left, version, cluster_key), settings, timeout_ms)
-    if left:
-        _wait_named(bus, clock, settings, version, timeout_ms)
-    refuse_unready(coordination.members(), version)
+    is_begun = len(left) < settings.partitions
+    for part in [left] if is_begun else [left[:1], left[1:]]:
+        if part:
+            barriers = barriers_for(settings, part, version, cluster_key)
+            write_barriers(bus, barriers, settings, timeout_ms)
+            _wait_named(bus, clock, settings, part, version, timeout_ms)
+        refuse_unready(coordination.members(), version)
     return left
 
 
@@ -109,14 +113,24 @@ def write_barriers(
     assert len(acks) == len(barriers), "a flush acknowledges all, or raises"
 
 
-def _wait_named(bus: Bus, clock: Clock, settings: Settings, version: int, timeout_ms: int) -> None:
+def _wait_named(
+    bus: Bus,
+    clock: Clock,
+    settings: Settings,
+    partitions: list[int],
+    version: int,
+    timeout_ms: int,
+) -> None:
+    """Wait until a frontier shows these partitions to be switched; raises UpgradeError."""
+    waited_for = set(partitions)
     deadline_ms = clock.monotonic_ms() + timeout_ms
     with closing(FrontierLog(bus, settings.frontier.name, 0)) as log:
         log.open(timeout_ms)
-        while log.newest is None or left_to_switch(log.newest.record, version):
+        while log.newest is None or waited_for & {*left_to_switch(log.newest.record, version)}:
             if clock.monotonic_ms() > deadline_ms:
                 raise UpgradeError(
-                    "the barriers are written, and no master has passed all of them yet",
+                    f"barriers are written to partitions {', '.join(map(str, partitions))}, and no "
+                    "master that knows them has passed them all yet",
                     remedy="see `delayd status`, then run this again: it changes nothing twice",
                 )
             log.poll(POLL_MS)

@@ -131,8 +131,10 @@ def signed_records(cluster: TestCluster, settings: Settings) -> list[Signed]:
 
 def check_audits(cluster: TestCluster, nodes: list[NodeProcess], old: str) -> None:
     """Check that an audit is well with both keys, and refuses to go with the new one alone."""
-    options = ("--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd, "--nodes", "2")
-    options += ("--cluster", cluster.name, "--prefix", f"{cluster.name}-")
+    options = (
+        *("--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd, "--nodes", "2"),
+        *("--cluster", cluster.name, "--prefix", f"{cluster.name}-"),
+    )
     refused = delayd_in_process("audit", "--json", *options, "--cluster-key", NEW)
     assert refused.returncode == ExitCode.PROBLEM
     assert f"the key whose fingerprint is {old} may have signed" in refused.stderr

@@ -126,4 +126,23 @@ UPGRADES = (
         "tests/unit/cluster/test_switch_rules.py::"
         "test_nothing_is_written_while_a_node_does_not_know_the_rules",
     ),
+    one_edit(
+        "all-barriers-at-once",
+        "a second partition is switched only when a frontier keeps older releases out",
+        "frontier.md#rules-switch",
+        "delayd/cluster/rules_switch.py",
+        "for part in [left] if is_begun else [left[:1], left[1:]]:",
+        "for part in [left]:",
+        "tests/unit/cluster/test_switch_rules.py::"
+        "test_an_older_node_that_starts_meanwhile_finds_one_barrier_at_most",
+    ),
+    one_edit(
+        "barrier-signed-by-any-key",
+        "a barrier is signed by the key by which the master signs: all nodes accept that one",
+        "frontier.md#cluster-keys",
+        "delayd/config/cluster_key.py",
+        "    at = fingerprints(key, settings.cluster).index(settings.key_fingerprint)\n",
+        "    at = 0\n",
+        "tests/unit/config/test_cluster_key.py::test_the_key_that_signs_is_found_in_any_line",
+    ),
 )

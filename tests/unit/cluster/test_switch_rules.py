@@ -20,6 +20,9 @@ from replication.rules import Barrier
 from replication.settings import SMOOTHING_RULES, STEADY_RULES
 
 TIMEOUT_MS = 20_000
+OLDER = '{"admin": "n:1", "nonce": "1"}'
+"""What a node of v0.1.0 says of itself."""
+
 PARTITIONS = 3
 
 
@@ -143,7 +146,7 @@ def test_the_first_barrier_of_a_partition_counts_whoever_wrote_it(node: OneNode)
 @pytest.mark.parametrize(
     "value",
     [
-        '{"admin": "n:1", "nonce": "1"}',
+        OLDER,
         '{"admin": "n:1", "nonce": "1", "rules": [2, 3]}',
         '{"admin": "n:1", "nonce": "1", "rules": 4}',
         "no JSON",
@@ -158,6 +161,47 @@ def test_nothing_is_written_while_a_node_does_not_know_the_rules(node: OneNode, 
     with pytest.raises(UpgradeError, match=r"old-1 do not say .* by delayd 0\.2\.0 or later"):
         run(node)
     assert node.read("delayd-buffer") == []
+
+
+def test_an_older_node_that_starts_meanwhile_finds_one_barrier_at_most(
+    node: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Rules switch: the frontier that names it keeps that node out.
+
+    Rules: switch-gate
+    """
+    send = MemoryIdempotentProducer.send
+
+    def starts(self: MemoryIdempotentProducer, topic: str, **parts: object) -> None:
+        announce(node, OLDER, "old-1")
+        send(self, topic, **parts)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryIdempotentProducer, "send", starts)
+        with pytest.raises(UpgradeError, match="old-1 do not say"):
+            run(node)
+    assert [b.partition for b in barriers_of(node)] == [0]
+    assert len(node.read("delayd-buffer")) == 1
+    needs = json.loads(node.read("delayd-frontier")[-1].value or b"")["needs"]
+    assert needs == {"barriers": "0.2.0", "rules-4": "0.2.0"}
+    announce(node, Identity("old-1", "2", "n:2").member_value(has_room=True), "old-1")
+    assert run(node) == [1, 2]
+
+
+def test_one_partition_is_risked_while_no_frontier_names_its_barrier(
+    node: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, Rules switch: an older master names none.
+
+    Rules: switch-gate
+    """
+    with monkeypatch.context() as patch:
+        patch.setattr(node, "step", lambda: None)
+        with pytest.raises(UpgradeError, match="partitions 0, and no master"):
+            run(node, timeout_ms=300)
+    assert [record.partition for record in node.read("delayd-buffer")] == [0]
+    turn(node)
+    assert run(node) == [1, 2]
 
 
 def test_nobody_is_asked_where_nobody_is() -> None:
