@@ -248,7 +248,7 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     settings = record.settings
     refuse_at_least_once(settings)
     if where.cluster_key is not None:
-        check_keys(source.bus, where.cluster_key, settings, CONNECT_TIMEOUT_MS)
+        check_keys(source.bus, where.cluster_key, settings, source.clock, CONNECT_TIMEOUT_MS)
 
     def tell(alarm: Mapping[str, object]) -> None:
         # Flushed line by line: whoever reads them must not wait for a full block.

@@ -91,7 +91,8 @@ def run(
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
         refuse_at_least_once(seen.record.settings)
         if source.cluster_key is not None:
-            check_keys(source.bus, source.cluster_key, seen.record.settings, TIMEOUT_MS)
+            settings, clock = seen.record.settings, source.clock
+            check_keys(source.bus, source.cluster_key, settings, clock, TIMEOUT_MS)
         with (
             Exporting(seen, nodes, folder / "exports", source.export_token) as exporting,
             open_session(

@@ -24,10 +24,11 @@ def read_between(
     *,
     records_max: int,
     timeout_ms: int,
+    careful: bool = False,
 ) -> Generator[list[Record], None, None]:
     """Yield the committed records of each partition from its start up to its end, in runs.
 
-    A run may be empty.
+    A run may be empty. `careful` is as of `Bus.consumer`.
 
     Raises KafkaUnreachableError if nothing moves for `timeout_ms`, ConsumerError if the topic is
     trimmed meanwhile, or cannot be read.
@@ -35,7 +36,7 @@ def read_between(
     left = {partition for partition, end in ends.items() if starts[partition] < end}
     if not left:
         return
-    with closing(bus.consumer(topic)) as consumer:
+    with closing(bus.consumer(topic, careful=careful)) as consumer:
         consumer.assign({partition: Position(starts[partition]) for partition in left})
         moved_ms = clock.monotonic_ms()
         while left:

@@ -281,7 +281,8 @@ class Node:
                 begin_at(replica, begins, seen)
             replica.look_after_room = reserve.tend
             check_positions(self._bus, replica, timeout_ms)
-            check_old_keys(self._bus, replica, config.cluster_key.get_secret_value(), timeout_ms)
+            key = config.cluster_key.get_secret_value()
+            check_old_keys(self._bus, replica, key, clock, timeout_ms)
             replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
             remove_scratch(Layout(str(config.data_dir)))
             replica.room_makers.append(lambda: remove_replaced(config.data_dir))

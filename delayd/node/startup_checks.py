@@ -145,12 +145,13 @@ def takes_heavy_batches(bus: Bus, settings: Settings, timeout_ms: int) -> bool:
         return bool(check_topics(cluster, settings, timeout_ms).advice)
 
 
-def check_old_keys(bus: Bus, replica: Replica, cluster_key: str, timeout_ms: int) -> None:
+def check_old_keys(
+    bus: Bus, replica: Replica, cluster_key: str, clock: Clock, timeout_ms: int
+) -> None:
     """Raise WrongClusterKeyError if this replica has yet to read records that a cluster key may
     have signed which it was not given."""
-    with contextlib.closing(bus.cluster()) as kafka:
-        read_to = {partition: position.offset for partition, position in replica.positions.items()}
-        check_keys_before(cluster_key, replica.settings, kafka, read_to, timeout_ms)
+    read_to = {partition: position.offset for partition, position in replica.positions.items()}
+    check_keys_before(cluster_key, replica.settings, bus, read_to, clock, timeout_ms)
 
 
 def _refuse_other_keys(settings: Settings, mirrored: str | None) -> None:

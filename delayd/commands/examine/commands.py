@@ -104,8 +104,9 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
     settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
     key = node.cluster_key.get_secret_value()
-    check_keys(bus, key, settings, timeout_ms)
-    log = Log(bus, settings, proof_key(key), SystemClock(), timeout_ms)
+    clock = SystemClock()
+    check_keys(bus, key, settings, clock, timeout_ms)
+    log = Log(bus, settings, proof_key(key), clock, timeout_ms)
     with _stages() as tell:
         outcome = repair(node.data_dir, log, tell)
     if outcome.is_whole:

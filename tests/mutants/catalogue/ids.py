@@ -431,7 +431,7 @@ IDS = (
         "a node that has yet to read what an old key signed does not start without that key",
         "frontier.md#cluster-keys",
         "delayd/cluster/key_checks.py",
-        "        if unread:\n",
+        "        if unread is not None:\n",
         "        if False:\n",
         "tests/unit/config/test_cluster_key.py"
         "::test_a_key_that_signed_what_is_still_to_be_read_must_be_given",

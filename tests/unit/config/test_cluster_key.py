@@ -123,15 +123,34 @@ def test_a_key_that_signed_what_is_still_to_be_read_must_be_given() -> None:
     clock.now_ms += 1_000
     settings = made.signed_by(fingerprint(new, "c"), clock.now_ms)
     kafka.append("delayd-buffer", 1, None, b"v")
-    cluster = bus.cluster()
-    check_keys_before(f"{new}\n{KEY}", settings, cluster, {0: 0, 1: 0}, 1_000)
-    check_keys_before(new, settings, cluster, {0: 0, 1: 3}, 1_000)
+    check_keys_before(f"{new}\n{KEY}", settings, bus, {0: 0, 1: 0}, clock, 1_000)
+    check_keys_before(new, settings, bus, {0: 0, 1: 3}, clock, 1_000)
     for position in (0, 2):
         with pytest.raises(
             WrongClusterKeyError, match=f"delayd-buffer/1 from offset {position} on"
         ):
-            check_keys_before(new, settings, cluster, {0: 0, 1: position}, 1_000)
+            check_keys_before(new, settings, bus, {0: 0, 1: position}, clock, 1_000)
     with pytest.raises(WrongClusterKeyError):
-        check_keys(bus, new, settings, 1_000)
+        check_keys(bus, new, settings, clock, 1_000)
     kafka.log("delayd-buffer", 1).delete_before(3)
-    check_keys(bus, new, settings, 1_000)
+    check_keys(bus, new, settings, clock, 1_000)
+
+
+def test_commit_markers_are_nothing_to_be_read() -> None:
+    """A partition that is quiet since the key was replaced often ends with one: a node that has
+    read all records of it needs the old key no more."""
+    kafka = MemoryKafka(clock := ManualClock())
+    bus = MemoryBus(kafka, clock=clock)
+    made = create_topics(bus, cluster="c", cluster_key=KEY, partitions=2)
+    producer = bus.transactional_producer("some user's")
+    producer.init_transactions(1_000)
+    producer.begin()
+    producer.send("delayd-buffer", key=None, value=b"v", headers=[], partition=1)
+    producer.commit(1_000)
+    new = "the key that replaces it"
+    clock.now_ms += 1_000
+    settings = made.signed_by(fingerprint(new, "c"), clock.now_ms)
+    assert bus.cluster().end_offsets("delayd-buffer", 1_000, committed=False)[1] == 2
+    check_keys_before(new, settings, bus, {0: 0, 1: 1}, clock, 1_000)
+    with pytest.raises(WrongClusterKeyError, match="delayd-buffer/1 from offset 0 on"):
+        check_keys_before(new, settings, bus, {0: 0, 1: 0}, clock, 1_000)
