@@ -67,6 +67,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Show the cluster: frontier, cursor, master, failing targets and nodes.",
     ),
     "topics": Command("delayd.commands.cluster", "topics_app", "delayd's own topics."),
+    "backup": Command(
+        "delayd.commands.backup.commands",
+        "backup",
+        "Back up the pending messages of a running cluster, with their payloads.",
+    ),
+    "restore": Command(
+        "delayd.commands.backup.commands",
+        "restore",
+        "Make a verified wheel from a backup, in the data directory of a stopped node.",
+    ),
     "upgrade": Command(
         "delayd.commands.upgrade", "app", "Switch a running cluster to what newer nodes know."
     ),

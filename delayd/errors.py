@@ -195,6 +195,12 @@ class SnapshotError(DelaydError):
     code = "snapshot"
 
 
+class BackupError(DelaydError):
+    """A backup cannot be made, read or used; what was there before is as it was."""
+
+    code = "backup"
+
+
 class ConfigError(DelaydError):
     """A setting is missing or makes no sense."""
 

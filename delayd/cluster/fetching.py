@@ -158,26 +158,17 @@ class Fetch:
 
     def _donors(self) -> list[Member]:
         """Return who may be asked, in the order in which to ask."""
-        found: list[tuple[tuple[bool, bool, int, str], Member]] = []
-        source = self._draft.source or {}
-        for name, value in self._members().items():
-            if name == self._want.node or self._want.donor not in (None, name):
-                continue
-            member = Member.of(name, value)
-            answer = get(f"http://{member.admin}/status")
-            status = answer.fields() if answer else None
-            if status is None or not status.get("ready"):
-                why = "does not answer" if status is None else f"is not ready: {status['unready']}"
-                self.view.problems[name] = why
-                continue
-            is_other = source.get("life") != member.life
-            busy = len(status.get("snapshots") or ())
-            found.append(((is_other, status.get("role") == "master", busy, name), member))
-        return [member for _, member in sorted(found)]
+        life = (self._draft.source or {}).get("life")
+        asked = {
+            name: value
+            for name, value in self._members().items()
+            if name != self._want.node and self._want.donor in (None, name)
+        }
+        return donors_among(asked, self.view.problems, lambda member: member.life != life)
 
     def _fetch_from(self, member: Member, began_ms: int) -> Fetched:
         """Copy all of one donor's snapshot. Raise DonorError if it does not come to that."""
-        want, donor = self._want, _Donor(member, self._keys, self._clock)
+        want, donor = self._want, DonorCalls(member, self._keys, self._clock)
         resumed = self._resumed(donor)
         about = resumed or self._begun(donor)
         donor.snapshot, donor.catalogue_bytes = about["snapshot"], about["catalogue_bytes"]
@@ -199,7 +190,7 @@ class Fetch:
         log.info("fetch_ended", donor=member.node, bytes=size_bytes, took_ms=took_ms)
         return Fetched(member.node, size_bytes, took_ms, progress)
 
-    def _resumed(self, donor: "_Donor") -> dict[str, Any] | None:
+    def _resumed(self, donor: "DonorCalls") -> dict[str, Any] | None:
         """Return what the snapshot is of which a part was copied; None if it has ended."""
         source = self._draft.source
         if source is None or source.get("life") != donor.member.life:
@@ -209,7 +200,7 @@ class Fetch:
         except DonorError:
             return None
 
-    def _begun(self, donor: "_Donor") -> dict[str, Any]:
+    def _begun(self, donor: "DonorCalls") -> dict[str, Any]:
         about = self._accepted(donor.begin(self._want.node))
         self._draft.begin({"snapshot": about["snapshot"], "life": donor.member.life})
         # Twice the catalogue: LevelDB merges its tables.
@@ -252,8 +243,28 @@ class Fetch:
         self._tell_more(stage, done, total)
 
 
-class _Donor:
-    """One donor over HTTP, a source of copies. Every method raises DonorError."""
+def donors_among(
+    members: Mapping[str, str], problems: dict[str, str], is_other: Callable[[Member], bool]
+) -> list[Member]:
+    """Return the members that may be asked for their wheel, in the order in which to ask: those
+    that are not `is_other`, followers, the least busy. Note in `problems` why others may not be."""
+    found: list[tuple[tuple[bool, bool, int, str], Member]] = []
+    for name, value in members.items():
+        member = Member.of(name, value)
+        answer = get(f"http://{member.admin}/status")
+        status = answer.fields() if answer else None
+        if status is None or not status.get("ready"):
+            why = "does not answer" if status is None else f"is not ready: {status['unready']}"
+            problems[name] = why
+            continue
+        busy = len(status.get("snapshots") or ())
+        order = (is_other(member), status.get("role") == "master", busy, name)
+        found.append((order, member))
+    return [member for _, member in sorted(found)]
+
+
+class DonorCalls:
+    """The requests to one donor, which is a source of copies. Every method raises DonorError."""
 
     def __init__(self, member: Member, keys: MemberKeys, clock: Clock) -> None:
         self.member = member
@@ -285,9 +296,10 @@ class _Donor:
             raise DonorError("it gives no further lines of its catalogue")
         return lines
 
-    def bytes_at(self, position: int) -> bytes:
-        """Return the next bytes of the stream of files."""
-        return self._ask("GET", f"/snapshots/{self.snapshot}/bytes/{position}")
+    def bytes_at(self, position: int, size_bytes: int | None = None) -> bytes:
+        """Return the next bytes of the stream of files, so many at most."""
+        size = "" if size_bytes is None else f"/{size_bytes}"
+        return self._ask("GET", f"/snapshots/{self.snapshot}/bytes/{position}{size}")
 
     def _fields(self, body: bytes) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(body)

@@ -172,9 +172,14 @@ class NodeConfig(FileSettings):
         return value
 
 
-def load(file: Path | None) -> NodeConfig:
-    """Read a node's settings; ConfigError names every key that is wrong and what it should be."""
+def load(file: Path | None, data_dir: Path | None = None) -> NodeConfig:
+    """Read a node's settings; ConfigError names every key that is wrong and what it should be.
+
+    With `data_dir` that one holds, whatever file and environment say.
+    """
     values = {} if file is None else read_toml(file)
+    if data_dir is not None:
+        values["data_dir"] = data_dir
     of_security = {key: values.pop(key) for key in Security.model_fields if key in values}
     # It is a field, and no key.
     problems = ["security: extra inputs are not permitted"] if values.pop("security", None) else []
@@ -189,4 +194,5 @@ def load(file: Path | None) -> NodeConfig:
         problems = [*problems_of(error), *problems]
     if problems or config is None:
         raise config_error(problems, file)
-    return config
+    # The environment wins over the file, and must not win over what a command names.
+    return config if data_dir is None else config.model_copy(update={"data_dir": data_dir})

@@ -370,6 +370,13 @@ class Catalogue:
             raise _translate(self._path, self._named, error) from error
 
 
+def line_of(key: bytes, value: bytes) -> SegmentLine | Entry | None:
+    """Return what the line of a slot, an hour or a pending reply says; None for any other line."""
+    if key[:1] in (_HOUR, _SLOT):
+        return _segment_line(key, value)
+    return _pending_reply_line(key, value) if key[:1] == _PENDING_REPLY else None
+
+
 def _segment_key(is_hour: bool, number: int) -> bytes:
     return _SLOT_KEY.pack(_HOUR if is_hour else _SLOT, number)
 

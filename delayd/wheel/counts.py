@@ -50,6 +50,11 @@ _KEY = Struct(">cQ")
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
 
 
+def pending_in(key: bytes, value: bytes) -> int:
+    """Return how many messages a line of the catalogue counts as pending; 0 for any other line."""
+    return sum(msgpack.unpackb(value).values()) if key[:1] == _HOUR else 0
+
+
 class PendingCounts:
     """Not thread safe: part of the wheel."""
 

@@ -4,6 +4,7 @@
     GET    /snapshots/ID                 describe it
     GET    /snapshots/ID/lines/KEY       lines of the catalogue after this key, in hexadecimal
     GET    /snapshots/ID/bytes/POSITION  bytes of the stream of files from there on
+    GET    /snapshots/ID/bytes/POSITION/SIZE    so many of them at most
     DELETE /snapshots/ID                 let go of it
 
 Lines are a msgpack array of keys and values in turn. Every answer with status 200 carries its proof
@@ -82,6 +83,11 @@ def add_snapshot_routes(app: FastAPI, node: Giver) -> None:
     async def read(request: Request, id: str, position: Position) -> Response:
         """Some bytes of the files."""
         return await answer(request, lambda donor: donor.bytes_at(id, position))
+
+    @app.get("/snapshots/{id}/bytes/{position}/{size}", include_in_schema=False)
+    async def read_some(request: Request, id: str, position: Position, size: Position) -> Response:
+        """Some bytes of the files, for one who has the others."""
+        return await answer(request, lambda donor: donor.bytes_at(id, position, size))
 
     @app.delete("/snapshots/{id}", include_in_schema=False)
     async def end(request: Request, id: str) -> Response:

@@ -131,10 +131,12 @@ class Donor:
         pin.sent_bytes += sum(len(key) + len(value) for key, value in lines)
         return lines
 
-    def bytes_at(self, id: str, position: int) -> bytes:
-        """Return some bytes of the stream of files; none at its end. Raises NoSnapshotError."""
+    def bytes_at(self, id: str, position: int, size_bytes: int | None = None) -> bytes:
+        """Return some bytes of the stream of files, so many at most; none at its end. Raises
+        NoSnapshotError."""
         pin = self._pin(id)
-        data: bytes = self._read(pin, lambda: pin.snapshot.bytes_at(position, CHUNK_BYTES))
+        size = min(size_bytes or CHUNK_BYTES, CHUNK_BYTES)
+        data: bytes = self._read(pin, lambda: pin.snapshot.bytes_at(position, size))
         pin.sent_bytes += len(data)
         pin.position = max(pin.position, position + len(data))
         return data
