@@ -44,6 +44,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     ),
     "crc32c": ("delayd.wheel.decoding", "delayd.wheel.frame", "delayd.wheel.leveldb_log"),
     "ctypes": ("delayd.wheel.disk",),
+    # An extra: only a backup into an object store needs it.
+    "fsspec": ("delayd.commands.backup.stores",),
     "fastapi": ("delayd.node.monitoring",),
     "uvicorn": ("delayd.node.monitoring",),
     "prometheus_client": ("delayd.audit.following.metrics", "delayd.node.monitoring.metrics"),

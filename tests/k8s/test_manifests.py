@@ -88,6 +88,11 @@ def test_whatever_a_pod_names_is_there(
         there = {(each["kind"], name_of(each)) for each in objects}
         # The person who runs it makes these, or Kubernetes does.
         there |= {("Secret", "delayd-secrets"), ("ConfigMap", "kube-root-ca.crt")}
+        there |= {
+            ("PersistentVolumeClaim", f"{claim['metadata']['name']}-{name_of(each)}-0")
+            for each in objects
+            for claim in each.get("spec", {}).get("volumeClaimTemplates", ())
+        }
         for name, pod in pods_of(objects):
             missing |= {(choice, name, *ref) for ref in references(pod) if ref not in there}
     assert missing == set()

@@ -1,5 +1,6 @@
 """The catalogue: every mutant there is, as data."""
 
+from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.months import MONTHS
@@ -19,6 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *IDS,
     *STORAGE,
     *SNAPSHOTS,
+    *BACKUPS,
     *MONTHS,
     *ELECTION,
     *UPGRADES,

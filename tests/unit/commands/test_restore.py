@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from backups import WHOSE, Counted, Killed, backed_up, frozen, killing_at, quiet, restored
 from cluster_settings import PARTITIONS, SETTINGS
+from manual_clock import ManualClock
 from wheel_snapshots import contents_of, running
 
-from delayd.bus.memory import MemoryBus
-from delayd.bus.memory.kafka import MemoryKafka
+from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.commands.backup import packs, saving
 from delayd.commands.backup.manifest import Manifest, read_manifest
 from delayd.commands.backup.restoring import refuse_other_cluster, refuse_trimmed, restore
@@ -127,9 +127,7 @@ def test_damage_in_any_pack_leaves_no_wheel(made: Made, tmp_path: Path) -> None:
 def test_a_manifest_of_something_else_is_refused(made: Made, tmp_path: Path) -> None:
     wrong = replace(made.manifest, about={**made.manifest.about, "ingested": [1, 1]})
     with pytest.raises(BackupError, match="its checkpoint has read up to"):
-        restore(
-            made.store, made.name, wrong, tmp_path / "b", SystemClock(), quiet, spare_bytes=0
-        )
+        restore(made.store, made.name, wrong, tmp_path / "b", SystemClock(), quiet, spare_bytes=0)
     assert not (tmp_path / "b" / "format.json").exists()
 
 
@@ -173,12 +171,32 @@ def test_another_clusters_backup_is_refused(made: Made) -> None:
 
 
 def bus_with(records: int, start: int) -> MemoryBus:
-    """A buffer that ends and begins at these offsets, in each partition."""
-    kafka = MemoryKafka()
-    bus = MemoryBus(kafka)
-    return bus
+    """A buffer that begins and ends at these offsets, in each partition."""
+    kafka = MemoryKafka(ManualClock(10**12))
+    kafka.create_topic(SETTINGS.buffer.name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        for _ in range(records):
+            kafka.append(SETTINGS.buffer.name, partition, None, b"v")
+        kafka.log(SETTINGS.buffer.name, partition).delete_before(start)
+    return MemoryBus(kafka)
 
 
 def read_up_to(made: Made, reached: int) -> Manifest:
-    about = {**WHOSE, "reached": [reached] * PARTITIONS, "ingested": [reached] * PARTITIONS}
-    return replace(made.manifest, about=about)
+    offsets = [reached] * PARTITIONS
+    return replace(made.manifest, about={**WHOSE, "reached": offsets, "ingested": offsets})
+
+
+def test_a_wheel_that_no_node_would_use_is_refused_unless_it_is_wanted(made: Made) -> None:
+    """docs/design/trimmed.md, A checkpoint that the log does not reach."""
+    manifest = read_up_to(made, 10)
+    for start in (0, 10):
+        assert not refuse_trimmed(manifest, SETTINGS, bus_with(20, start), 100, is_told=False)
+    bus = bus_with(20, 11)
+    with pytest.raises(BackupError, match="delayd-buffer/0 begins at offset 11, and the backup"):
+        refuse_trimmed(manifest, SETTINGS, bus, 100, is_told=False)
+    assert len(refuse_trimmed(manifest, SETTINGS, bus, 100, is_told=True)) == PARTITIONS
+
+
+def test_a_buffer_that_has_lost_records_is_named(made: Made) -> None:
+    with pytest.raises(BackupError, match="the topic has lost records"):
+        refuse_trimmed(read_up_to(made, 21), SETTINGS, bus_with(20, 0), 100, is_told=False)
