@@ -27,6 +27,7 @@ from rendering import (
 )
 from schemas import problems_of as schema_problems
 
+from delayd.cli import load_command
 from delayd.cluster.topics import topic_names
 from delayd.config.node import NodeConfig, load
 from image.dockerfile import config_of, steps_of
@@ -288,6 +289,28 @@ def test_alerts_ask_for_metrics_that_there_are() -> None:
     assert wanted.items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert sum('job="delayd-nodes"' in str(rule["expr"]) for rule in rules["rules"]) == 1
+
+
+def test_backups_are_made_and_restored_by_commands_that_there_are() -> None:
+    objects = render("dev", ("backup",))
+    said = {}
+    for name in ("backup", "restore"):
+        job = named(objects, "CronJob", f"delayd-{name}")
+        [container] = pod_spec(job)["containers"]
+        said[name] = [each for each in container["args"] if each != name]
+        with load_command(name).make_context(name, [*said[name]]) as context:
+            assert context.params["target"] == "/backups/delayd" and context.params["yes"]
+        assert job["spec"].get("suspend", False) is (name == "restore"), "restored by hand alone"
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert ("/data" in mounted) is (name == "restore")
+    data_dir = {e["name"]: e.get("value") for e in node_of(objects)["env"]}["DELAYD_DATA_DIR"]
+    assert f"--into={data_dir}" in said["restore"]
+
+
+def node_of(objects: Rendered) -> Any:
+    pod = pod_spec(named(objects, "StatefulSet", "delayd"))
+    [node] = [each for each in pod["containers"] if each["name"] == "node"]
+    return node
 
 
 def test_production_keeps_nodes_apart() -> None:

@@ -18,7 +18,7 @@ from delayd.commands.backup.keeping import (
     to_remove,
 )
 from delayd.commands.backup.keeping import verify as verify_all
-from delayd.commands.backup.manifest import told_at
+from delayd.commands.backup.manifest import owner_of, told_at
 from delayd.commands.backup.showing import (
     Json,
     counts,
@@ -33,7 +33,7 @@ from delayd.commands.backup.showing import (
 )
 from delayd.commands.backup.stores import Store, open_store
 from delayd.config.cli_options import AsJson
-from delayd.errors import ConfigError, ExitCode
+from delayd.errors import BackupError, ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
 
@@ -86,6 +86,8 @@ def backup(
     if (verify or list_) and (keep is not None or donor is not None or (verify and list_)):
         raise ConfigError("--verify and --list stand alone: give one of them, and nothing to do")
     store = open_store(target)
+    if (list_ or verify) and owner_of(store) is None:
+        raise BackupError(f"{target} holds no backups", remedy="name the target of a backup")
     if list_:
         listed = backups_in(store)
         _show(as_json, listed_json(listed), listed_lines(listed))

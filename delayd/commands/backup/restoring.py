@@ -101,7 +101,12 @@ def refuse_full(directory: Path) -> None:
                 remedy="mount the volume of the data directory, or make the directory",
             )
         return
-    names = {path.name for path in directory.iterdir()}
+    try:
+        names = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: {error.strerror}", remedy="name a directory that this user may write to"
+        ) from error
     if strangers := sorted(names - _WHEEL - _HARMLESS):
         raise BackupError(
             f"{directory} is not empty: it holds {strangers[0]}",
@@ -152,12 +157,14 @@ def restore(
     draft = Draft(directory)
     source = {"backup": name}
     if draft.source == source and finish(directory):
+        remove_replaced(directory)
         return Restored(None, clock.monotonic_ms() - began_ms)
     refuse_full(directory)
     with draft.locked():
         if draft.source != source:
-            draft.begin(source)
+            draft.clear()
             draft.require_room(manifest.bytes + 2 * manifest.catalogue_bytes, spare_bytes)
+            draft.begin(source)
         draft.copy(BackupSource(store, manifest), tell)
         try:
             progress = draft.verify(manifest.about["partitions"], tell)

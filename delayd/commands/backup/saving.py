@@ -90,8 +90,8 @@ class _Lines:
 
 
 def known_in(store: Store, tell: Tell) -> Known:
-    """Return what is in a store: by the newest backup, and by packs that no backup names. A backup
-    or a pack that is damaged counts for nothing. Raises BackupError if the store does not answer.
+    """Return what is in a store: by its backups, and by packs that no backup names. A backup or a
+    pack that says nothing legible counts for nothing. BackupError if the store does not answer.
     """
     there = store.names(FOLDER)
     blobs: list[Blob] = []

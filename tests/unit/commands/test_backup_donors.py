@@ -155,6 +155,8 @@ def test_backups_are_made_listed_verified_and_removed(
     pack.write_bytes(pack.read_bytes()[:-1])
     assert "cannot be restored" in run("backup", target, "--verify") and run.code == 1
     assert not json.loads(run("backup", target, "--verify", "--json"))["ok"]
+    with pytest.raises(BackupError, match="holds no backups"):
+        run("backup", target.parent, "--list")
     with pytest.raises(ConfigError, match="stand alone"):
         run("backup", target, "--verify", "--keep", "2")
 

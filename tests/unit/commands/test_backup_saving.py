@@ -19,7 +19,7 @@ from delayd.commands.backup.packs import Blob, Kind
 from delayd.commands.backup.plan import Known, Wanted, neighbours, planned
 from delayd.commands.backup.stores import Directory
 from delayd.errors import BackupError
-from delayd.wheel import FrameKind
+from delayd.wheel import Frame, FrameKind
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +125,31 @@ def test_a_killed_run_serves_the_next_one(tmp_path: Path, target: Path) -> None:
     saved, given = backed_up(store, ingest)
     assert given < saved.manifest.bytes
     assert store.names("packs") >= saved.manifest.packs
+    assert contents_of(restored(store, saved.name, tmp_path / "b")) == contents_of(
+        frozen(ingest, tmp_path / "frozen")
+    )
+    ingest.wheel.close()
+
+
+def test_an_hour_that_is_half_split_is_backed_up_from_its_start(
+    tmp_path: Path, target: Path
+) -> None:
+    ingest = Ingest(tmp_path / "a")
+    far = slot_at(0) // 3600 * 3600 + 360_000
+    body = bytes(40_000)
+    for n in range(1_000):
+        ingest.wheel.append([Frame((far + n) * 1_000, 0, n, 0, 0, 1, (b"k", body))])
+    ingest.offsets[0] = 1_000
+    ingest.checkpoint()
+    store = Directory(target)
+    backed_up(store, ingest)
+    ingest.wheel.advance(far * 1_000)
+    for _ in range(30):
+        ingest.wheel.split_some()
+    ingest.checkpoint()
+    saved, _ = backed_up(store, ingest, 2)
+    (hour,) = [file for file in saved.manifest.files if "hour" in file.file]
+    assert 0 < hour.start < hour.end
     assert contents_of(restored(store, saved.name, tmp_path / "b")) == contents_of(
         frozen(ingest, tmp_path / "frozen")
     )

@@ -99,7 +99,10 @@ def test_a_full_disk_leaves_no_wheel_and_the_next_run_goes_on(
 def test_too_little_room_is_said_before_anything_is_copied(made: Made, tmp_path: Path) -> None:
     with pytest.raises(DiskFullError, match="are free in"):
         restored(made.store, made.name, tmp_path / "b", spare_bytes=1 << 60)
-    assert not list((tmp_path / "b").rglob("*.ldb"))
+    assert not list((tmp_path / "b").rglob("*.log"))
+    # The next run says so, too.
+    with pytest.raises(DiskFullError, match="are free in"):
+        restored(made.store, made.name, tmp_path / "b", spare_bytes=1 << 60)
 
 
 def test_another_backup_begins_again(made: Made, tmp_path: Path) -> None:
@@ -146,6 +149,8 @@ def test_a_directory_with_anything_else_is_refused(made: Made, tmp_path: Path) -
     (tmp_path / "b" / "notes").touch()
     with pytest.raises(BackupError, match="is not empty: it holds notes"):
         restored(made.store, made.name, tmp_path / "b")
+    with pytest.raises(ConfigError, match="Not a directory"):
+        restored(made.store, made.name, tmp_path / "b" / "notes")
     with pytest.raises(ConfigError, match="there is no directory"):
         restored(made.store, made.name, tmp_path / "away" / "b")
 
