@@ -80,7 +80,7 @@ class Manifest:
         def told(blob: Blob) -> list[int]:
             kind = blob.kind
             place = [number[blob.pack], blob.at, blob.size, blob.crc]
-            return place if kind.lines else [*place, kind.first, kind.count, kind.digest]
+            return place if kind.lines else [*place, kind.first, kind.frames, kind.digest]
 
         return {
             "format": FORMAT,

@@ -41,7 +41,7 @@ class Kind(NamedTuple):
     """Path of the file in the data directory; empty for lines."""
     first: int = 0
     """Its first byte in the file."""
-    count: int = 0
+    frames: int = 0
     """Frames in it."""
     digest: int = 0
     """Sum of their CRCs, as a line of the catalogue counts it, but not modulo anything."""
@@ -152,7 +152,7 @@ def _damaged(name: str, why: str) -> BackupError:
 def _said(kind: Kind) -> dict[str, Any]:
     if kind.lines:
         return {"lines": kind.lines}
-    return {"file": kind.file, "first": kind.first, "count": kind.count, "digest": kind.digest}
+    return {"file": kind.file, "first": kind.first, "frames": kind.frames, "digest": kind.digest}
 
 
 def _blobs(pack: str, begin: int, described: Sequence[dict[str, Any]]) -> Iterable[Blob]:
@@ -161,7 +161,7 @@ def _blobs(pack: str, begin: int, described: Sequence[dict[str, Any]]) -> Iterab
         kind = Kind(
             str(said.get("file", "")),
             int(said.get("first", 0)),
-            int(said.get("count", 0)),
+            int(said.get("frames", 0)),
             int(said.get("digest", 0)),
             str(said.get("lines", "")),
         )

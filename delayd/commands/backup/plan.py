@@ -91,7 +91,7 @@ def sums_of(chain: Iterable[Blob]) -> tuple[int, int]:
     """Return number and digest of the frames in a chain."""
     count = digest = 0
     for blob in chain:
-        count += blob.kind.count
+        count += blob.kind.frames
         digest += blob.kind.digest
     return count, digest
 

@@ -289,7 +289,7 @@ class Saving:
         while at < wanted.end:
             data, kind = self._next_blob(wanted, first, at)
             numbers.append(self._packs.add(kind, data))
-            count, digest, at = count + kind.count, digest + kind.digest, at + len(data)
+            count, digest, at = count + kind.frames, digest + kind.digest, at + len(data)
         if count != line.info.count or (digest - line.info.digest) % DIGEST_MODULO:
             raise _MisfitError
         return numbers

@@ -1,6 +1,5 @@
 """The catalogue: every mutant there is, as data."""
 
-from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.months import MONTHS
@@ -20,7 +19,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *IDS,
     *STORAGE,
     *SNAPSHOTS,
-    *BACKUPS,
     *MONTHS,
     *ELECTION,
     *UPGRADES,
