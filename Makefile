@@ -59,6 +59,7 @@ test-seeds: setup  ## the seeds of `make test`
 	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 40 --fresh 5
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 6 --seeds 14 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 4 --fresh 2
+	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 8 --fresh 2
 
 test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects, every set of components
 	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)

@@ -206,6 +206,14 @@ class Cluster(Protocol):
 
         Partitions without one are absent. Later records may have earlier timestamps."""
 
+    def answering(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> set[tuple[str, int]]:
+        """Return those of these partitions, (topic, number), whose leaders say where they end, or
+        that they do not say it, or that do not exist. Each is asked by itself.
+
+        KafkaUnreachableError only if no broker describes the topics."""
+
     def close(self) -> None:
         """Release sockets and threads. Idempotent."""
 

@@ -179,6 +179,22 @@ class BrokerCluster(ABC, Generic[Q]):
         found = self._offsets(topic, timeout_ms, at_ms, committed=False)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
+    def answering(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> set[tuple[str, int]]:
+        question = self._question("asking leaders whether they answer", timeout_ms)
+        places = set(partitions)
+        led: dict[tuple[str, int], int] = {}
+        for topic in sorted({topic for topic, _ in places}):
+            try:
+                leaders = self._leaders(topic, question) or {}
+            except TopicMismatchError:  # Brokers answer that they do not say it.
+                leaders = {}
+            led.update(((topic, number), leader) for number, leader in leaders.items())
+        asked = {place: led[place] for place in places & led.keys() if led[place] >= 0}
+        leaderless = {place for place, leader in led.items() if leader < 0}
+        return places - leaderless - (asked.keys() - self._answering(asked, question))
+
     @abstractmethod
     def close(self) -> None:
         """Release sockets and threads. Idempotent."""
@@ -225,3 +241,10 @@ class BrokerCluster(ABC, Generic[Q]):
         self, topic: str, timeout_ms: int, at_ms: int, *, committed: bool
     ) -> dict[int, int]:
         """Return offsets by partition: those of a time (Unix ms), EARLIEST or LATEST."""
+
+    @abstractmethod
+    def _answering(
+        self, leaders: Mapping[tuple[str, int], int], question: Q
+    ) -> set[tuple[str, int]]:
+        """Return those of these partitions, each with its leader, of which the leader answers
+        within the question's time."""

@@ -1,7 +1,7 @@
 """Probes: asks the leaders of spared partitions whether they answer, while there are any.
 
-The question is where the topic ends, which only the leaders know. Beside the delivery thread, for a
-leader that hangs lets each question wait for its whole time-out.
+Each partition is judged alone. Beside the delivery thread, for a leader that hangs lets each
+question wait for its whole time-out.
 
 Not here: what a spared partition is, and when it is spared no more (`targets/sparing.py`).
 """
@@ -11,14 +11,18 @@ import asyncio
 import structlog
 
 from delayd.bus import Bus
-from delayd.errors import DelaydError, KafkaUnreachableError
+from delayd.errors import KafkaUnreachableError
 from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.targets.sparing import SparedPartition
 
 log = structlog.get_logger()
 
 INTERVAL_S = 1.0
 TIMEOUT_MS = 2_000
 """A broker that takes longer to say where a log ends takes no records in a step's time."""
+
+ASKED_MAX = 200
+"""How many partitions one question is about."""
 
 
 class TargetProbes:
@@ -40,23 +44,22 @@ class TargetProbes:
             self._wanted.clear()
             while self._delivery.spared_partitions:
                 await asyncio.sleep(INTERVAL_S)
-                topics = {spared.topic for spared in self._delivery.spared_partitions}
                 try:
-                    await asyncio.to_thread(self._ask, sorted(topics))
+                    await asyncio.to_thread(self._ask, self._delivery.spared_partitions)
                 except Exception as error:  # such as a certificate that is being replaced
                     log.warning("probe_failed", error=repr(error))
 
-    def _ask(self, topics: list[str]) -> None:
+    def _ask(self, spared: tuple[SparedPartition, ...]) -> None:
         # New connections each time: a broker that comes back may have another address.
         cluster = self._bus.cluster()
         try:
-            for topic in topics:
+            for first in range(0, len(spared), ASKED_MAX):
+                places = {(each.topic, each.partition): each for each in spared[first:][:ASKED_MAX]}
                 try:
-                    cluster.end_offsets(topic, TIMEOUT_MS, committed=False)
+                    answering = cluster.answering(places, TIMEOUT_MS)
                 except KafkaUnreachableError:
                     continue
-                except DelaydError:
-                    pass  # Refused, or gone: that is an answer, and the next step looks into it.
-                self._delivery.probe_answered(topic)
+                for place in answering:
+                    self._delivery.probe_answered(places[place])
         finally:
             cluster.close()

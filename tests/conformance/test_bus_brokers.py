@@ -24,6 +24,8 @@ ELECTION_MS_MAX = 60_000
 CLOCK = SystemClock()
 SILENCE_MS = 1_000
 """Shorter than controllers take to replace a broker."""
+PROBE_MS = 4_000
+"""The whole of it is waited for, and nobody who answers may need as long."""
 CLIENTS = 4
 """Each believes in another controller, by chance."""
 
@@ -99,6 +101,11 @@ def test_a_time_out_names_the_partitions_whose_leaders_do_not_answer(tmp_path: P
                 with pytest.raises(ProducerError) as raised:
                     producer.flush(SILENCE_MS)
                 assert raised.value.silent == {(topic, 1)} and not raised.value.refusals
+            gone = {(topic, 3), (f"absent-{uuid4().hex}", 0)}
+            for bus in buses:
+                with closing(bus.cluster()) as asked:
+                    found = asked.answering({(topic, n) for n in range(3)} | gone, PROBE_MS)
+                assert found == {(topic, 0), (topic, 2)} | gone, "each is judged alone"
         finally:
             for producer in producers:
                 producer.close()

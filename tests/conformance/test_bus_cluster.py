@@ -106,6 +106,14 @@ def test_offsets_of_an_absent_topic_are_an_error(desk: Desk) -> None:
         desk.cluster.end_offsets(f"absent-{uuid4().hex}", TIMEOUT_MS, committed=True)
 
 
+def test_leaders_answer_and_so_does_who_knows_of_no_such_partition(desk: Desk) -> None:
+    """docs/design/frontier.md, A leader that hangs."""
+    topic = desk.topic(partitions=2)
+    places = {(topic, 0), (topic, 1), (topic, 2), (f"absent-{uuid4().hex}", 0)}
+    assert desk.cluster.answering(places, TIMEOUT_MS) == places
+    assert desk.cluster.answering([], TIMEOUT_MS) == set()
+
+
 def test_brokers_are_counted(desk: Desk) -> None:
     assert desk.cluster.broker_count(TIMEOUT_MS) == 1
 

@@ -113,6 +113,7 @@ def total(runs: list[Run], wall_s: float) -> None:
     print(f"simulated         {hours:.2f} hours")
     print(f"requests          {sum(run.sent for run in runs)}")
     print(f"delivered         {sum(run.delivered for run in runs)}")
+    print(f"written anew      {sum(run.requeued for run in runs)}")
     print(f"smoothed          {sum(run.smoothed for run in runs)}")
     if doubled := sum(run.doubled for run in runs):
         print(f"delivered again   {doubled}")

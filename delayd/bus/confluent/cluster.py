@@ -92,6 +92,22 @@ class ConfluentCluster(BrokerCluster[Question]):
                 return {where.partition: answer.offset for where, answer in sorted(answers.items())}
             question.pause("no offsets yet")
 
+    def _answering(
+        self, leaders: Mapping[tuple[str, int], int], question: Question
+    ) -> set[tuple[str, int]]:
+        # An operation for each: librdkafka answers one about many when the last of them is known.
+        spec = _ENDS[LATEST]
+        answers = question.ask_some(
+            lambda some, s: {
+                each: self._alive().list_offsets({each: spec}, request_timeout=s)[each]
+                for each in some
+            },
+            [TopicPartition(topic, number) for topic, number in leaders],
+            patience_ms=question.timeout_ms,
+        )
+        silent = {(each.topic, each.partition) for each in answers.silent}
+        return leaders.keys() - silent
+
     def _leaders(self, topic: str, question: Question) -> dict[int, int] | None:
         found: dict[str, TopicDescription] = question.ask_each(
             lambda some, s: self._alive().describe_topics(TopicCollection(some), request_timeout=s),

@@ -4,7 +4,7 @@ Not here: which topics delayd needs and how they must be set.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,9 @@ from delayd.bus.kafka_python.library import (
     ListOffsetsRequest,
     errors,
 )
-from delayd.bus.kafka_python.questions import Question
+from delayd.bus.kafka_python.questions import Question, is_passing
 from delayd.bus.kafka_python.settings import Properties
-from delayd.bus.questions import BrokerCluster
+from delayd.bus.questions import LATEST, BrokerCluster
 from delayd.runtime.clock import SystemClock
 
 
@@ -95,7 +95,8 @@ class KafkaPythonCluster(BrokerCluster[Question]):
                 if leader < 0:
                     early = errors.LeaderNotAvailableError(topic)
                     continue
-                request = partial(_offsets_request, topic, numbers, at_ms, level)
+                places = [(topic, number) for number in numbers]
+                request = partial(_offsets_request, places, at_ms, level)
                 answer = question.ask(request, leader)
                 for partition in answer.topics[0].partitions:
                     error = errors.for_code(partition.error_code)
@@ -107,6 +108,26 @@ class KafkaPythonCluster(BrokerCluster[Question]):
                 return dict(sorted(offsets.items()))
             question.pause_or_raise(early)
 
+    def _answering(
+        self, leaders: Mapping[tuple[str, int], int], question: Question
+    ) -> set[tuple[str, int]]:
+        by_leader: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        for place, leader in leaders.items():
+            by_leader[leader].append(place)
+        answers = question.ask_brokers(
+            {
+                leader: _offsets_request(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
+                for leader, places in by_leader.items()
+            }
+        )
+        return {
+            (topic.name, partition.partition_index)
+            for answer in answers.values()
+            for topic in answer.topics
+            for partition in topic.partitions
+            if not is_passing(errors.for_code(partition.error_code))
+        }
+
     def _question(self, doing: str, timeout_ms: int) -> Question:
         assert self._client is not None, "the cluster was closed"
         manager = self._client._manager
@@ -117,17 +138,18 @@ class KafkaPythonCluster(BrokerCluster[Question]):
         return question
 
 
-def _offsets_request(topic: str, numbers: list[int], at_ms: int, level: Any) -> Any:
+def _offsets_request(places: Iterable[tuple[str, int]], at_ms: int, level: Any) -> Any:
     of_topic = ListOffsetsRequest.ListOffsetsTopic
-    partitions = [
-        of_topic.ListOffsetsPartition(
-            partition_index=number, current_leader_epoch=-1, timestamp=at_ms
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for topic, number in places:
+        by_topic[topic].append(
+            of_topic.ListOffsetsPartition(
+                partition_index=number, current_leader_epoch=-1, timestamp=at_ms
+            )
         )
-        for number in numbers
-    ]
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=level,
-        topics=[of_topic(name=topic, partitions=partitions)],
+        topics=[of_topic(name=name, partitions=asked) for name, asked in by_topic.items()],
         min_version=2,  # the first that knows of committed records
     )

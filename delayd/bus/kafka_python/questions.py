@@ -6,7 +6,7 @@ Invariant: one key's trouble is told of that key and no other, and holds up the 
 patience only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -60,6 +60,20 @@ class Question(Patience):
                 return answer.value
             self.pause_or_raise(answer.exception)
 
+    def ask_brokers(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the answer of each broker that gives one in time; all are asked at once."""
+        waiting = {
+            broker: self._manager.call_soon(self._send, request, broker, self.left_ms())
+            for broker, request in requests.items()
+        }
+        for answer in waiting.values():
+            wait_done(answer, max(0, self._deadline_ms - self._clock.monotonic_ms()))
+        return {
+            broker: answer.value
+            for broker, answer in waiting.items()
+            if answer.is_done and answer.exception is None
+        }
+
     def ask_some(
         self,
         request: Callable[[list[str]], Any],
@@ -87,6 +101,11 @@ class Question(Patience):
 
     async def _send(self, request: Any, broker: int | None, timeout_ms: int) -> Any:
         return await self._manager.send(request, node_id=broker, request_timeout_ms=timeout_ms)
+
+
+def is_passing(error: type[BaseException]) -> bool:
+    """Return whether waiting may help."""
+    return issubclass(error, _PASSING)
 
 
 def _settle(said: Said | None, answers: Answers[Any]) -> bool:

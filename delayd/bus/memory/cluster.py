@@ -93,8 +93,23 @@ class MemoryCluster:
             found = {p.number: p.offset_since(at_ms) for p in self._partitions(topic, timeout_ms)}
             return {number: offset for number, offset in found.items() if offset is not None}
 
+    def answering(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> set[tuple[str, int]]:
+        """See the port."""
+        self._reach(timeout_ms)
+        with self._kafka.changed:
+            return {place for place in partitions if self._is_answered(*place)}
+
     def close(self) -> None:
         """See the port."""
+
+    def _is_answered(self, topic: str, number: int) -> bool:
+        known = self._kafka.topics.get(topic)
+        if known is None or number >= len(known.partitions):
+            return True
+        log = known.partitions[number]
+        return log.leader is not None and not log.hangs
 
     def _partitions(self, topic: str, timeout_ms: int) -> list[PartitionLog]:
         self._reach(timeout_ms)

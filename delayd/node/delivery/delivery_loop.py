@@ -130,12 +130,13 @@ class DeliveryLoop:
 
     @property
     def spared_partitions(self) -> tuple[SparedPartition, ...]:
-        """Partitions of targets whose leaders do not answer, so that the master spares them."""
+        """Partitions of targets whose leaders do not answer, so that the master spares them; none
+        on a follower."""
         return self._context.sparing.report
 
-    def probe_answered(self, topic: str) -> None:
-        """Note that the leaders of all of a topic's partitions answer."""
-        self._context.sparing.answered(topic)
+    def probe_answered(self, spared: SparedPartition) -> None:
+        """Note that the leader of a partition that is spared answers."""
+        self._context.sparing.answered(spared)
 
     @property
     def frontier_strays(self) -> int:
@@ -181,6 +182,7 @@ class DeliveryLoop:
                     self._follow(FOLLOW_POLL_MS)
                     continue
                 ended = self._deliver(grant)
+                self._context.sparing.end()
                 self._grant = None
                 self._on_end(grant, ended)
         except BaseException as error:

@@ -249,9 +249,13 @@ class Mastership:
         to partitions whose leaders do not answer."""
         if error.silent and all(topic in writer.sent for topic, _ in error.silent):
             # delayd's own records were acknowledged, or none was waited for.
-            self._sparing.note_silent(writer.now_ms, error.silent)
+            sent = {topic for topic, (_, sources) in writer.sent.items() if sources}
+            brokers = self._targets.suspected_leaders(error.silent, sent)
+            self._sparing.note_silent(writer.now_ms, error.silent, brokers)
             log.warning(
-                "targets_silent", partitions=sorted(map("{0[0]}/{0[1]}".format, error.silent))
+                "targets_silent",
+                partitions=sorted(map("{0[0]}/{0[1]}".format, error.silent)),
+                brokers=sorted(set(brokers.values())),
             )
             self.has_learnt = True
             return

@@ -136,6 +136,10 @@ class StepWriter:
             self.killed_count += killed
             lanes = {frame.body[0]: frame.lane for frame in messages}
             self._targets.look_up(lanes)
+            for broker in self._sparing.hung_since_ms:
+                for topic in lanes:
+                    led = self._targets.led_by(topic, (broker,))
+                    self._sparing.suspect(self.now_ms, broker, topic, led)
             count, digest = write_fast(
                 messages, self._fast_targets(lanes), self.now_ms, self._producer, self._write_one
             )
@@ -201,7 +205,9 @@ class StepWriter:
         if spared:
             number = self._targets.spared_one(topic, partition, key, spared)
             if number is not None:
-                return self._defer(frame, self._sparing.defer_ms(self.now_ms, topic, number))
+                is_back = is_requeued(frame.body)
+                wait_ms = self._sparing.defer_ms(self.now_ms, topic, number, is_back=is_back)
+                return self._defer(frame, wait_ms)
         turn = None
         if self._smoothing.limits(topic):
             turn = turn_of(frame.body)

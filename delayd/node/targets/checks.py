@@ -80,6 +80,8 @@ class _Target:
     partition_problems: tuple[str | None, ...] = ()
     healthy: tuple[int, ...] = ()
     """Partitions without a problem."""
+    leaders: tuple[int | None, ...] = ()
+    """By partition."""
     record_bytes_max: int = MESSAGE_BYTES_DEFAULT
     is_compacted: bool = False
     turns: int = 0
@@ -124,6 +126,7 @@ class Targets:
         self._brokers = 0
         """The most that were ever seen: a cluster that lost brokers is not a smaller one."""
         self._brokers_asked_ms: int | None = None
+        self._anchor_leaders: frozenset[int | None] = frozenset()
         self.record_limits: dict[str, int] = {}
         """By topic that takes only small batches: how many records of its lane are enough for a
         step."""
@@ -237,6 +240,38 @@ class Targets:
             return min(spared) if spared >= set(target.healthy) else None
         return number if number in spared else None
 
+    def suspected_leaders(
+        self, silent: Set[tuple[str, int]], sent: Iterable[str]
+    ) -> dict[tuple[str, int], int]:
+        """Return the brokers that may hang as a whole, by the partition that they lead: what a step
+        `sent` to the `silent` ones was not acknowledged.
+
+        Not suspected is one that acknowledged all of another topic, or leads all that is known:
+        delayd's own topics too, which it answers for.
+        """
+        led = {topic: target.leaders for topic, target in self._known.items()}
+        if len(self._anchor_leaders.union(*led.values())) <= 1:
+            return {}
+        innocent: set[int | None] = {None}
+        silent_topics = {topic for topic, _ in silent}
+        for topic in sent:
+            leaders = set(led.get(topic, ()))
+            if topic not in silent_topics and len(leaders) == 1:
+                innocent |= leaders
+        return {
+            (topic, number): leader
+            for topic, number in silent
+            if number < len(led.get(topic, ()))
+            and (leader := led[topic][number]) is not None
+            and leader not in innocent
+        }
+
+    def led_by(self, topic: str, brokers: Container[int | None]) -> list[int]:
+        """Return the partitions of a topic that these brokers lead, as far as it is known."""
+        target = self._known.get(topic)
+        leaders = () if target is None else target.leaders
+        return [number for number, leader in enumerate(leaders) if leader in brokers]
+
     def chunk_bytes_max(self, topic: str) -> int | None:
         """Return how much may be sent to a topic at once, so that each batch fits; None for any
         amount."""
@@ -291,6 +326,8 @@ class Targets:
                 anchored = chunk if self._anchor is None else [*chunk, self._anchor]
                 survey = self._cluster.survey(anchored, left_ms)
                 self._count_brokers(survey.states.values(), left_ms)
+                if self._anchor is not None and (state := survey.states.get(self._anchor)):
+                    self._anchor_leaders = frozenset(each.leader for each in state.partitions)
             except KafkaUnreachableError:
                 if first == 0:
                     raise
@@ -332,6 +369,7 @@ class Targets:
                 for number, problem in enumerate(target.partition_problems)
                 if problem is None
             )
+            target.leaders = tuple(partition.leader for partition in state.partitions)
             target.record_bytes_max = int(
                 state.config.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)
             )

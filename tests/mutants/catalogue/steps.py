@@ -9,6 +9,8 @@ FAST = "delayd/node/delivery/fast_step.py"
 SMOOTHING = "replication/smoothing.py"
 MASTERSHIP = "delayd/node/delivery/mastership.py"
 SILENT = "tests/unit/node/delivery/test_silent_leaders.py"
+PROBES = "tests/unit/node/test_target_probes.py"
+SPARING = "delayd/node/targets/sparing.py"
 
 STEPS = (
     one_edit(
@@ -166,8 +168,8 @@ STEPS = (
         "a partition that acknowledged nothing in a step's time is sent nothing until it answers",
         "frontier.md#a-leader-that-hangs",
         MASTERSHIP,
-        "self._sparing.note_silent(writer.now_ms, error.silent)",
-        "self._sparing.note_silent(writer.now_ms, ())",
+        "self._sparing.note_silent(writer.now_ms, error.silent, brokers)",
+        "self._sparing.note_silent(writer.now_ms, (), brokers)",
         f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
     ),
     one_edit(
@@ -183,10 +185,64 @@ STEPS = (
         "spared-messages-each-at-their-time",
         "messages for a spared partition come back in their order",
         "frontier.md#a-leader-that-hangs",
-        "delayd/node/targets/sparing.py",
-        "return self.since_ms + -(-gone_ms // WAKE_EVERY_MS) * WAKE_EVERY_MS",
-        "return now_ms + WAKE_EVERY_MS",
+        SPARING,
+        "return self.since_ms + _moment_after(now_ms + AHEAD_MS - self.since_ms)",
+        "return now_ms + WAKE_MS_MAX",
         f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
+    ),
+    one_edit(
+        "spared-messages-overtaken-by-new-ones",
+        "of what is deferred to a moment, messages that come back precede new ones",
+        "frontier.md#a-leader-that-hangs",
+        SPARING,
+        "return max(1, moment_ms - now_ms) + (not is_back)",
+        "return max(1, moment_ms - now_ms)",
+        f"{SILENT}::test_messages_that_are_due_all_the_time_keep_their_order",
+    ),
+    one_edit(
+        "hung-broker-found-partition-by-partition",
+        "what else the broker of a silent partition leads is spared with it",
+        "frontier.md#a-leader-that-hangs",
+        SPARING,
+        "if not is_judged and len(self._cases) < SUSPECTS_MAX:",
+        "if not is_judged and len(self._cases) < 0:",
+        f"{SILENT}::test_a_broker_that_hangs_costs_one_step_for_all_that_it_leads",
+    ),
+    one_edit(
+        "suspected-for-ever",
+        "a partition that has answered for itself is not suspected again of the same",
+        "frontier.md#a-leader-that-hangs",
+        SPARING,
+        "known.until_ms is None or known.until_ms > since_ms",
+        "known.until_ms is None",
+        f"{SILENT}::test_a_partition_that_was_suspected_in_vain_is_back_after_one_answer",
+    ),
+    one_edit(
+        "one-silent-partition-speaks-for-its-topic",
+        "each spared partition is judged alone",
+        "frontier.md#a-leader-that-hangs",
+        "delayd/node/target_probes.py",
+        "for place in answering:",
+        "for place in answering if answering == places.keys() else ():",
+        f"{PROBES}::test_a_partition_without_an_answer_keeps_no_other_of_its_topic_spared",
+    ),
+    one_edit(
+        "sparing-outlives-its-grant",
+        "a node that is not master spares and probes nothing",
+        "frontier.md#a-leader-that-hangs",
+        "delayd/node/delivery/delivery_loop.py",
+        "self._context.sparing.end()",
+        "pass",
+        f"{PROBES}::test_a_node_spares_and_probes_nothing_once_its_grant_is_over",
+    ),
+    one_edit(
+        "sparing-ends-with-the-mastership",
+        "a sparing lasts through the takeovers of a grant",
+        "frontier.md#a-leader-that-hangs",
+        "delayd/node/delivery/delivery_loop.py",
+        "        mastership.close()\n",
+        "        mastership.close()\n        self._context.sparing.end()\n",
+        f"{PROBES}::test_a_node_spares_and_probes_nothing_once_its_grant_is_over",
     ),
     one_edit(
         "smoothing-overtakes",

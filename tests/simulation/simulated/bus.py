@@ -309,6 +309,16 @@ class SimulatedCluster(MemoryCluster):
             lambda: super(SimulatedCluster, self).offsets_since(topic, at_ms, timeout_ms)
         )
 
+    def answering(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> set[tuple[str, int]]:
+        """See the port. A leader that does not answer is waited for."""
+        places = set(partitions)
+        found = self._ask(lambda: super(SimulatedCluster, self).answering(places, timeout_ms))
+        if found != places:
+            self._wire.wait(500_000)
+        return found
+
     def _ask(self, question: Callable[[], T]) -> T:
         self._wire.travel("question")
         try:

@@ -1,4 +1,7 @@
-"""Leaders of target partitions that hang: they take no records, refuse none and answer nothing."""
+"""Leaders of target partitions that hang: they take no records, refuse none and answer nothing.
+
+At times it is a single partition, at times all that a broker leads.
+"""
 
 from random import Random
 
@@ -11,7 +14,17 @@ from simulated.weather import Weather
 
 EVERY_US = 3_000_000
 LASTS_US_MAX = 20_000_000
-"""Beyond the first moment at which what waits for a spared partition is due again."""
+"""Beyond several moments at which what waits for a spared partition is due again."""
+BROKERS = (1, 2, 3)
+
+
+def spread_leaders(kafka: MemoryKafka) -> None:
+    """Let several brokers lead the partitions; those of delayd's topics have the first."""
+    targets = sorted(
+        (name, log.number) for name in TARGETS for log in kafka.topics[name].partitions
+    )
+    for count, place in enumerate(targets):
+        kafka.log(*place).leader = BROKERS[count % len(BROKERS)]
 
 
 def hang_leaders(
@@ -27,6 +40,11 @@ def hang_leaders(
             return
         if weather.is_quiet:
             continue
+        if chance.random() < 0.3:
+            _hang_broker(weather, kafka, chaos, chance.choice(BROKERS))
+            kernel.sleep(chance.randrange(LASTS_US_MAX))
+            kafka.end_hangs()
+            continue
         topics = [chance.choice(list(TARGETS)) for _ in range(chance.choice([1, 1, 2, 3]))]
         if chance.random() < 0.2:
             topics.append(chance.choice(OWN_TOPICS))
@@ -36,3 +54,13 @@ def hang_leaders(
         weather.inject("hung leader", " ".join(topics))
         kernel.sleep(chance.randrange(LASTS_US_MAX))
         kafka.end_hangs()
+
+
+def _hang_broker(weather: Weather, kafka: MemoryKafka, chaos: Chaos, broker: int) -> None:
+    """Let all partitions of targets hang that a broker leads."""
+    for name in TARGETS:
+        for log in kafka.topics[name].partitions:
+            if log.leader == broker:
+                chaos.refused.add(name)
+                kafka.hang(name, log.number)
+    weather.inject("hung broker", str(broker))

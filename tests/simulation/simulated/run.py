@@ -50,6 +50,8 @@ class Run:
     delivered: int
     late: int
     """Messages that were Done by a step whose cursor had passed them before."""
+    requeued: int
+    """Records that were written anew: retries, and what was deferred for any reason."""
     smoothed: int
     """Messages that were deferred to their turn, and whose order was judged."""
     doubled: int
@@ -116,6 +118,7 @@ def simulate(
         failovers=steps[-1]["term"],
         sent=world.users.sent,
         delivered=sum(step["counts"]["delivered"] for step in steps),
+        requeued=sum(step["counts"]["retried"] for step in steps),
         late=len(judge.late) if judge else 0,
         smoothed=judge.smoothed if isinstance(judge, Checker) else 0,
         doubled=judge.doubled.total() if isinstance(judge, AtLeastOnceChecker) else 0,

@@ -33,7 +33,7 @@ from replication.settings import (
 from simulated.backlog import Backlog
 from simulated.bus import Bell
 from simulated.chaos import FREE_MIN_BYTES, HEAVY_BATCH, KINDS, Chaos
-from simulated.hangs import hang_leaders
+from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
 from simulated.replaced_disks import ReplacedDisks
@@ -176,6 +176,8 @@ class World:
         )
         for topic, (partitions, config) in TARGETS.items():
             self.kafka.create_topic(topic, partitions, config)
+        if self._hangs:
+            spread_leaders(self.kafka)
 
     def judge(self) -> Checker | AtLeastOnceChecker:
         """Return the judge of this run, by its cluster's guarantee."""
