@@ -16,12 +16,12 @@ from delayd.bus.guarded import GuardedConsumer
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.bus.memory.consumer import MemoryConsumer
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
-from delayd.bus.memory.kafka import MemoryKafka, MemoryTopic, Refused
+from delayd.bus.memory.kafka import MemoryKafka, MemoryTopic, Refused, Silence
 from delayd.bus.memory.link import Link
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.runtime.clock import Clock
 
-__all__ = ["MemoryBus", "MemoryKafka", "MemoryTopic", "Refused"]
+__all__ = ["MemoryBus", "MemoryKafka", "MemoryTopic", "Refused", "Silence"]
 
 RECORD_BYTES_MAX_DEFAULT = 1_048_588
 """As in confluent/settings.py."""

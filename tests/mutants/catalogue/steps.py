@@ -187,8 +187,8 @@ STEPS = (
         "frontier.md#a-leader-that-hangs",
         SPARING,
         "return self.since_ms + _moment_after(now_ms + AHEAD_MS - self.since_ms)",
-        "return now_ms + WAKE_MS_MAX",
-        f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
+        "return now_ms + FIRST_WAKE_MS",
+        f"{SILENT}::test_messages_that_are_due_all_the_time_keep_their_order",
     ),
     one_edit(
         "spared-messages-overtaken-by-new-ones",

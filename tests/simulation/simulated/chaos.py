@@ -385,7 +385,7 @@ class Chaos:
         log = self._kafka.log(FRONTIER, 0)
         forged = self._chance.choice(log.read(0, 10**9)[0]).value
         key = self._chance.choice([b"orders-17", b"shard-1", b""])
-        if log.leader is not None:
+        if log.leader is not None and not log.hangs:
             offset = self._kafka.append(FRONTIER, 0, key, self._chance.choice([b"", forged]))[1]
             self._weather.inject(STRAY, f"{FRONTIER}/0 {offset}")
 

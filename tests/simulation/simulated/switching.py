@@ -8,7 +8,7 @@ from random import Random
 from kernel import SECOND_US, Kernel
 
 from delayd.bus import Headers
-from delayd.bus.memory import MemoryKafka, Refused
+from delayd.bus.memory import MemoryKafka, Refused, Silence
 from delayd.cluster.rules_switch import barriers_for, left_to_switch
 from delayd.request.internal import BufferRecord
 from replication.record import FrontierRecord, decode, record_key
@@ -98,7 +98,7 @@ class Switchers:
         self._append(partition, true._replace(headers=headers), is_barrier=False)
 
     def _append(self, partition: int, record: BufferRecord, *, is_barrier: bool) -> None:
-        with suppress(Refused):  # A partition without leader; this person gives up.
+        with suppress(Refused, Silence):  # No leader, or one that hangs; this person gives up.
             ack = self._kafka.append(BUFFER, partition, record.key, record.value, record.headers)
             self.written[partition, ack.offset] = is_barrier
             if is_barrier:

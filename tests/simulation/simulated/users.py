@@ -9,7 +9,7 @@ from zlib import crc32
 from kernel import Kernel
 
 from delayd.bus import Headers
-from delayd.bus.memory import MemoryBus, MemoryKafka, Refused
+from delayd.bus.memory import MemoryBus, MemoryKafka, Refused, Silence
 from delayd.bus.murmur2 import partition_of
 from delayd.errors import ProducerError
 
@@ -112,8 +112,8 @@ class Users:
         for _ in range(count):
             try:
                 self._send_one(around_ms + chance.randint(0, spread_ms), partition, inside)
-            except Refused:
-                break  # The partition has no leader; this user gives up.
+            except (Refused, Silence):
+                break  # The partition has no leader, or one that hangs; this user gives up.
         if inside:
             if chance.random() < 0.4:
                 self._kernel.sleep(chance.randrange(OPEN_MS_MAX * 1_000))
@@ -170,7 +170,7 @@ class Users:
         self._append(partition, id.encode(), value or b"%d" % self.sent, headers, False)
 
     def _try(self, send: Callable[[], None]) -> None:
-        with suppress(Refused):  # A partition without leader; this user gives up.
+        with suppress(Refused, Silence):  # No leader, or one that hangs; this user gives up.
             send()
 
     def burst(self) -> None:
@@ -179,8 +179,8 @@ class Users:
         try:
             for _ in range(self._chance.choice([3, 12])):
                 self._send_one(now_ms + self._chance.randint(0, 900), None, False)
-        except Refused:
-            pass  # A partition has no leader.
+        except (Refused, Silence):
+            pass  # A partition has no leader, or one that hangs.
 
     def end_transaction(self, *, commit: bool) -> None:
         """End what is open."""
