@@ -20,6 +20,7 @@ from delayd.bus.kafka_python.library import (
 from delayd.bus.kafka_python.questions import Question, is_passing
 from delayd.bus.kafka_python.settings import Properties
 from delayd.bus.questions import LATEST, BrokerCluster
+from delayd.errors import KafkaUnreachableError
 from delayd.runtime.clock import SystemClock
 
 
@@ -111,22 +112,19 @@ class KafkaPythonCluster(BrokerCluster[Question]):
     def _answering(
         self, leaders: Mapping[tuple[str, int], int], question: Question
     ) -> set[tuple[str, int]]:
-        by_leader: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        for place, leader in leaders.items():
-            by_leader[leader].append(place)
-        answers = question.ask_brokers(
-            {
-                leader: _offsets_request(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
-                for leader, places in by_leader.items()
-            }
-        )
-        return {
-            (topic.name, partition.partition_index)
-            for answer in answers.values()
-            for topic in answer.topics
-            for partition in topic.partitions
-            if not is_passing(errors.for_code(partition.error_code))
-        }
+        found: set[tuple[str, int]] = set()
+        waiting = dict(leaders)
+        while True:
+            said = _offset_errors(question.ask_brokers(_requests_by_leader(waiting)))
+            passing = {place for place, error in said.items() if is_passing(error)}
+            found |= said.keys() - passing
+            waiting = {place: waiting[place] for place in passing}
+            if not waiting:
+                return found
+            try:
+                question.pause("their leaders are not ready")
+            except KafkaUnreachableError:
+                return found
 
     def _question(self, doing: str, timeout_ms: int) -> Question:
         assert self._client is not None, "the cluster was closed"
@@ -136,6 +134,24 @@ class KafkaPythonCluster(BrokerCluster[Question]):
         question = Question(doing, timeout_ms, self._clock, self._client)
         question.await_connection(self._connected)
         return question
+
+
+def _requests_by_leader(leaders: Mapping[tuple[str, int], int]) -> dict[int, Any]:
+    places: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+    for place, leader in leaders.items():
+        places[leader].append(place)
+    level = IsolationLevel.READ_UNCOMMITTED
+    return {leader: _offsets_request(led, LATEST, level) for leader, led in places.items()}
+
+
+def _offset_errors(answers: Mapping[int, Any]) -> dict[tuple[str, int], type[BaseException]]:
+    """Return what brokers said of each partition, if only that nothing is wrong."""
+    return {
+        (topic.name, partition.partition_index): errors.for_code(partition.error_code)
+        for answer in answers.values()
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
 
 
 def _offsets_request(places: Iterable[tuple[str, int]], at_ms: int, level: Any) -> Any:
