@@ -60,6 +60,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "pending",
         "Count the pending messages by hour or by target topic.",
     ),
+    "move": Command(
+        "delayd.commands.move.commands",
+        "move",
+        "Move the pending messages of an old cluster into a new one, each once.",
+    ),
     "node": Command("delayd.commands.node", "node", "Run a node until SIGTERM."),
     "status": Command(
         "delayd.commands.cluster",

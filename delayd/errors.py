@@ -102,6 +102,12 @@ class UpgradeError(DelaydError):
     code = "upgrade"
 
 
+class MoveError(DelaydError):
+    """Messages cannot be moved to another cluster as things are; what was moved stays moved."""
+
+    code = "move"
+
+
 class FrontierError(DelaydError):
     """The frontier topic contradicts the protocol; delivering would risk loss or doubles."""
 

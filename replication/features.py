@@ -17,7 +17,15 @@ from typing import Any, Final
 BARRIERS: Final = "barriers"
 """The records of `replication.rules`, which a frontier record names."""
 
-FEATURES: Final[Mapping[str, str]] = {BARRIERS: "0.2.0", "rules-3": "0.1.0", "rules-4": "0.2.0"}
+MOVED: Final = "moved"
+"""The last record of a cluster whose pending messages went to another one: nobody delivers."""
+
+FEATURES: Final[Mapping[str, str]] = {
+    BARRIERS: "0.2.0",
+    MOVED: "0.2.0",
+    "rules-3": "0.1.0",
+    "rules-4": "0.2.0",
+}
 """All features, and the first release of delayd that knows each."""
 
 

@@ -19,6 +19,8 @@ One JSON object in UTF-8, key `shard-<n>`:
     settings    the cluster's fixed settings
     barriers    [[partition, offset, version]...] of the barriers below O (`replication.rules`);
                 absent where there is none
+    moved       the realm of the cluster that took over what is pending here; absent where there is
+                none. Only the tool that wrote it reads such a record: it is the last one
     smoothing   {"<topic>": [served_ns, next_ns, tail_ms, tail_partition, [[from_ms, by_ms]...]]}
                 of topics with a rate (`replication.smoothing`); absent where there is none
 
@@ -38,7 +40,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from replication.features import BARRIERS, FEATURES, refuse_unknown, rules_feature
+from replication.features import BARRIERS, FEATURES, MOVED, refuse_unknown, rules_feature
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
@@ -57,7 +59,7 @@ its records."""
 _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
-        *("counts", "digest", "settings", "barriers", "smoothing"),
+        *("counts", "digest", "settings", "barriers", "moved", "smoothing"),
     }
 )
 
@@ -65,10 +67,12 @@ _FIELDS: Final = frozenset(
 class FrontierFormatError(ValueError):
     """The bytes are not a frontier record that this version understands."""
 
-    def __init__(self, message: str, *, since: str = "") -> None:
-        """`since`: the first release of delayd that understands them, if they say so."""
+    def __init__(self, message: str, *, since: str = "", moved: str = "") -> None:
+        """`since`: the first release of delayd that understands them, if they say so. `moved`: the
+        realm that took over, if they are a moved cluster's last record."""
         super().__init__(message)
         self.since = since
+        self.moved = moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class FrontierRecord:
     """By topic with a rate: what it has given of its turns."""
     barriers: tuple[Barrier, ...] = ()
     """Those that have switched the rules below O."""
+    moved: str = ""
+    """The realm of the cluster that took over what is pending; empty if none did."""
 
     @property
     def rules(self) -> Rules:
@@ -111,10 +117,11 @@ class FrontierRecord:
     @property
     def needs(self) -> dict[str, str]:
         """Return the features that a reader must know, with their releases."""
-        if not self.barriers:
-            return {}
-        versions = {rules_feature(barrier.version) for barrier in self.barriers}
-        return {name: FEATURES[name] for name in (BARRIERS, *sorted(versions))}
+        names = [MOVED] if self.moved else []
+        if self.barriers:
+            names.append(BARRIERS)
+            names += sorted({rules_feature(barrier.version) for barrier in self.barriers})
+        return {name: FEATURES[name] for name in names}
 
 
 def record_key(shard: int) -> bytes:
@@ -144,14 +151,19 @@ def encode(record: FrontierRecord) -> bytes:
         "digest": record.digest,
     }
     if needs:
-        fields |= {"needs": needs, "barriers": record.barriers}
+        fields["needs"] = needs
+    if record.barriers:
+        fields["barriers"] = record.barriers
+    if record.moved:
+        fields["moved"] = record.moved
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
 
 
-def decode(value: bytes) -> FrontierRecord:
-    """Invert `encode`; raises FrontierFormatError for anything that `encode` does not write."""
+def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
+    """Invert `encode`; raises FrontierFormatError for anything that `encode` does not write, and
+    for the last record of a cluster that was moved, unless `takes_moved`."""
     try:
         fields = json.loads(value)
         _refuse_unknown_needs(fields)
@@ -182,12 +194,17 @@ def decode(value: bytes) -> FrontierRecord:
             barriers=tuple(
                 Barrier(*map(_whole, barrier)) for barrier in fields.get("barriers", ())
             ),
+            moved=str(fields.get("moved", "")),
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
-            raise FrontierFormatError("it does not say that its barriers must be known")
+            raise FrontierFormatError("it does not say what of it must be known")
         # Whatever else was let through above (a lane "-1") shows here.
         if (again := encode(record)) != value and _known(json.loads(again)) != _known(fields):
             raise FrontierFormatError("not what this version would have written")
+        if record.moved and not takes_moved:
+            raise FrontierFormatError(
+                f"the cluster was moved: what was pending is in {record.moved}", moved=record.moved
+            )
         return record
     except FrontierFormatError:
         raise

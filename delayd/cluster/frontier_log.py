@@ -34,7 +34,12 @@ class SeenFrontier(NamedTuple):
 
 def unreadable(where: str, error: FrontierFormatError) -> FrontierError:
     """Return the error for a frontier record that cannot be read."""
-    if error.since:
+    if error.moved:
+        remedy = (
+            "stop the nodes and the producers of this cluster for good, see "
+            "docs/guides/moving.md, 'The old cluster'; nothing was delivered"
+        )
+    elif error.since:
         remedy = f"run delayd {error.since} or later here; nothing was delivered"
     else:
         remedy = (
@@ -48,7 +53,9 @@ def unreadable(where: str, error: FrontierFormatError) -> FrontierError:
 class FrontierLog:
     """Reads one shard's partition of the frontier topic. Used by one thread."""
 
-    def __init__(self, bus: Bus, topic: str, shard: int) -> None:
+    def __init__(self, bus: Bus, topic: str, shard: int, *, takes_moved: bool = False) -> None:
+        """`takes_moved`: also read the last record of a cluster that was moved."""
+        self._takes_moved = takes_moved
         self._bus = bus
         self._cluster = bus.cluster()
         self._consumer = bus.consumer(topic)
@@ -100,9 +107,11 @@ class FrontierLog:
             if record.key != key:
                 continue
             try:
-                decoded = decode(record.value or b"")
+                decoded = decode(record.value or b"", takes_moved=self._takes_moved)
             except FrontierFormatError as error:
                 where = f"{self._topic}/{self._shard} offset {record.offset}"
+                # Whoever reads on meets it again: nobody takes over from what is before it.
+                self._consumer.assign({self._shard: Position(record.offset)})
                 raise unreadable(where, error) from error
             if self._is_late(decoded):
                 continue

@@ -159,6 +159,7 @@ class OneNode:
         guarantee: str = EXACTLY_ONCE,
         rates: Mapping[str, int] | None = None,
         rules_version: int = RULES_VERSION,
+        cluster: str = "c",
     ) -> None:
         self.rates = rates or {}
         self.clock = ManualClock()
@@ -166,14 +167,14 @@ class OneNode:
         self.bus = MemoryBus(self.kafka, clock=self.clock)
         self.settings = create_topics(
             self.bus,
-            cluster="c",
+            cluster=cluster,
             cluster_key=CLUSTER_KEY,
             partitions=partitions,
             retry_delays_ms=retry_delays_ms,
             guarantee=guarantee,
             rules_version=rules_version,
         )
-        self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
+        self.etcd = MemoryCoordination(MemoryEtcd(self.clock), cluster)
         for target in targets:
             self.kafka.create_topic(target, 1, {"message.timestamp.type": "LogAppendTime"})
         self.quarantine = Quarantine()
@@ -185,7 +186,7 @@ class OneNode:
         )
         self.replica = open_replica(folder, self.settings)
         self.replica.changed = InstantCondition()
-        self.replica.observe(load_settings(self.bus, "c", "delayd-", TIMEOUT_MS))
+        self.replica.observe(load_settings(self.bus, cluster, "delayd-", TIMEOUT_MS))
         self._frontiers = FrontierLog(self.bus, self.settings.frontier.name, 0)
         self._frontiers.open(TIMEOUT_MS)
         self.consumer = self.bus.consumer(self.settings.buffer.name)

@@ -3,6 +3,7 @@
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.months import MONTHS
+from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
 from mutants.catalogue.repeated import REPEATED_REQUESTS
 from mutants.catalogue.snapshots import SNAPSHOTS
@@ -20,6 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STORAGE,
     *SNAPSHOTS,
     *MONTHS,
+    *MOVES,
     *ELECTION,
     *UPGRADES,
     *REPEATED_REQUESTS,

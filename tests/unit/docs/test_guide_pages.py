@@ -15,9 +15,8 @@ PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
 
 def test_each_example_has_a_page_and_each_page_an_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir()} == set(PROGRAMS)
-    assert {path.stem for path in GUIDES.glob("*.md")} - {"README", "python-client"} == set(
-        PROGRAMS
-    )
+    without_program = {"README", "python-client", "moving"}
+    assert {path.stem for path in GUIDES.glob("*.md")} - without_program == set(PROGRAMS)
 
 
 @pytest.mark.parametrize("language", PROGRAMS)

@@ -1,0 +1,187 @@
+"""How far a move has come: records of the topic `<prefix>moved` of the new cluster.
+
+Key: the realm of the old cluster. Value: one JSON object.
+
+    first       {"format": 1, "cut": the frontier record, "digest", "pending", "began_ms"}
+    each step   {"format": 1, "done", "content", "last": [due_ms, partition, offset],
+                "places": [[partition, first offset, last offset]...]}
+
+`done`, `content` (the sum of the records' contents) and `last` (the rank of the last message) are
+of the whole move, `places` are of the step: where its records are in the buffer. A first record
+that comes after another one begins anew; it is only written while nothing is done. The topic keeps
+all its records: together they say which records of the buffer were moved.
+
+The transaction that a step is fences all other runs of the same move, and the topic is read behind
+that fence to its very end.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from delayd.bus import Ack, Bus, Producer
+from delayd.bus.reading import read_between
+from delayd.errors import MoveError
+from delayd.runtime.clock import Clock
+from replication.rank import Rank
+from replication.record import FrontierRecord, decode, encode
+from replication.settings import Settings
+
+FORMAT: Final = 1
+SUFFIX: Final = "moved"
+RECORDS_MAX: Final = 1_000
+
+Places = list[tuple[int, int, int]]
+"""Runs of records of the buffer: partition, first and last offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a move is about, fixed before its first message."""
+
+    cut: FrontierRecord
+    digest: int
+    pending: int
+    began_ms: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is committed."""
+
+    begun: Begun
+    done: int = 0
+    content: int = 0
+    last: Rank | None = None
+    places: Places = field(default_factory=list)
+
+
+def runs_of(acks: Sequence[Ack]) -> Places:
+    """Return the places of these records."""
+    runs: Places = []
+    for partition, offset in sorted((ack.partition, ack.offset) for ack in acks):
+        if runs and runs[-1][0] == partition and runs[-1][2] + 1 == offset:
+            runs[-1] = (partition, runs[-1][1], offset)
+        else:
+            runs.append((partition, offset, offset))
+    return runs
+
+
+class ProgressLog:
+    """The records of one move."""
+
+    def __init__(
+        self, bus: Bus, settings: Settings, old_realm: str, clock: Clock, timeout_ms: int
+    ) -> None:
+        """`settings` are the new cluster's."""
+        self._bus = bus
+        self._settings = settings
+        self._key = old_realm.encode()
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._end = 0
+        self._is_proven = False
+        """A record of this run lies right behind all that `read` has returned."""
+        self.topic = f"{settings.prefix}{SUFFIX}"
+
+    def create(self) -> None:
+        """Create the topic, with the buffer's replicas, unless it is there."""
+        with closing(self._bus.cluster()) as kafka:
+            buffer = self._settings.buffer.name
+            state = kafka.describe([buffer], self._timeout_ms)[buffer]
+            kafka.create_topic(
+                self.topic,
+                partitions=1,
+                replication_factor=state.partitions[0].replicas,
+                config={
+                    "cleanup.policy": "delete",
+                    "retention.ms": "-1",
+                    "retention.bytes": "-1",
+                    "unclean.leader.election.enable": "false",
+                    "min.insync.replicas": state.config["min.insync.replicas"],
+                },
+                timeout_ms=self._timeout_ms,
+            )
+
+    def read(self) -> Progress | None:
+        """Return what is committed; None if nothing is. Raises KafkaUnreachableError, and MoveError
+        for a record of a newer release."""
+        with closing(self._bus.cluster()) as kafka:
+            if self.topic not in kafka.describe([self.topic], self._timeout_ms):
+                return None
+            start = kafka.start_offsets(self.topic, self._timeout_ms)[0]
+            self._end = kafka.end_offsets(self.topic, self._timeout_ms, committed=False)[0]
+        found: Progress | None = None
+        for value in self._values(start, self._end):
+            found = _after(found, json.loads(value))
+        return found
+
+    def begin(self, producer: Producer, begun: Begun) -> None:
+        """Send the first record. Raises ProducerError, and MoveError if `read` was not all."""
+        self._send(
+            producer,
+            {
+                "cut": encode(begun.cut).decode(),
+                "digest": begun.digest,
+                "pending": begun.pending,
+                "began_ms": begun.began_ms,
+            },
+        )
+
+    def step(self, producer: Producer, progress: Progress, places: Places) -> None:
+        """Send the record of a step, whose places they are, likewise."""
+        fields = {"done": progress.done, "content": progress.content, "last": progress.last}
+        self._send(producer, {**fields, "places": places})
+
+    def _send(self, producer: Producer, fields: dict[str, Any]) -> None:
+        acks: list[Ack] = []
+        value = json.dumps({"format": FORMAT, **fields}, separators=(",", ":")).encode()
+        producer.send(
+            self.topic, key=self._key, value=value, headers=[], partition=0, on_ack=acks.append
+        )
+        producer.flush(self._timeout_ms)
+        [ack] = acks
+        if self._is_proven:
+            return
+        # A broker that leads no more may have served `read`; another move may write beside this.
+        is_all = ack.offset >= self._end and not any(self._values(self._end, ack.offset))
+        if not is_all:
+            raise MoveError(
+                f"{self.topic} goes on behind offset {self._end}, up to which it was read",
+                remedy="run this again: this transaction was not committed",
+            )
+        self._is_proven = True
+
+    def _values(self, start: int, end: int) -> list[bytes]:
+        """Return the committed records of this move between two offsets."""
+        found: list[bytes] = []
+        for records in read_between(
+            self._bus,
+            self.topic,
+            {0: start},
+            {0: end},
+            self._clock,
+            records_max=RECORDS_MAX,
+            timeout_ms=self._timeout_ms,
+        ):
+            found += [each.value or b"" for each in records if each.key == self._key]
+        return found
+
+
+def _after(progress: Progress | None, fields: dict[str, Any]) -> Progress:
+    if fields["format"] != FORMAT:
+        raise MoveError(
+            f"the progress of this move has the format {fields['format']}",
+            remedy="run the version of delayd that began it",
+        )
+    if "cut" in fields:
+        cut = decode(fields["cut"].encode())
+        begun = Begun(cut, fields["digest"], fields["pending"], fields["began_ms"])
+        return Progress(begun)
+    assert progress is not None, "a step follows a first record"
+    progress.done, progress.content = fields["done"], fields["content"]
+    progress.last = Rank(*fields["last"])
+    progress.places += [(partition, first, last) for partition, first, last in fields["places"]]
+    return progress

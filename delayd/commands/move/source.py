@@ -1,0 +1,166 @@
+"""The pending messages in the wheel of a stopped node, in the order of their ranks.
+
+Pending is what the wheel holds, is not in Done(K, O) of the cut, and no cancel marker that the
+wheel holds has killed. That goes beyond an export at the cut: requests behind O are pending, too,
+and cancels behind O count, because no step will come.
+
+Memory: a line for each pending message of the fullest hour, about 200 bytes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from delayd.commands.examine.frontiers import record_of
+from delayd.errors import ConfigError, CorruptionError
+from delayd.wheel import FrameKind, Progress, SegmentLine
+from delayd.wheel.disk import OpenFile
+from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body
+from delayd.wheel.kills import KILLS, rank_of
+from delayd.wheel.layout import HOUR_SLOTS
+from delayd.wheel.reader import read_frames
+from delayd.wheel.segment import DIGEST_MODULO
+from delayd.wheel.stopped import StoppedWheel, reading
+from replication.frontier import Frontier
+from replication.rank import SLOT_MS, Rank
+from replication.record import FrontierRecord
+
+_MESSAGE = int(FrameKind.MESSAGE)
+_HOUR_MS = HOUR_SLOTS * SLOT_MS
+
+
+class Message(NamedTuple):
+    """A pending message."""
+
+    rank: Rank
+    crc: int
+    """Of its frame: the same in every wheel of the cluster."""
+    body: tuple[Any, ...]
+
+
+class _Place(NamedTuple):
+    """A pending message's rank, CRC, file among those of its hour, and the bytes of its body."""
+
+    rank: Rank
+    crc: int
+    file: int
+    position: int
+    length: int
+
+
+class Source:
+    """One stopped wheel. It stays open meanwhile."""
+
+    def __init__(self, wheel: StoppedWheel) -> None:
+        """Raise ConfigError if the wheel knows no frontier: nobody can tell what is pending."""
+        self._wheel = wheel
+        if wheel.progress is None or not wheel.progress.frontier:
+            raise ConfigError(
+                f"{wheel.layout.root} knows no frontier: what is pending in it cannot be told",
+                remedy="take the data_dir of a node that was ready once",
+            )
+        self.progress: Progress = wheel.progress
+        self.known: FrontierRecord = record_of(wheel, wheel.progress.frontier)
+        """The newest frontier that its checkpoint knows."""
+        self.replies_open = 0
+        """Pending replies behind the cut's O that the last walk has met: nobody writes them."""
+
+    @property
+    def root(self) -> str:
+        """Return the directory."""
+        return self._wheel.layout.root
+
+    @property
+    def reached(self) -> tuple[int, ...]:
+        """Return how far the buffer has been read, by partition."""
+        return self.progress.reached or self.progress.offsets
+
+    def messages(
+        self, cut: Frontier, tell: Callable[[int, int], None] = lambda done, total: None
+    ) -> Iterator[Message]:
+        """Yield what is pending, by rank. `tell` gets the bytes read, and the total.
+
+        Raises CorruptionError, at the end too: then what was yielded is not all.
+        """
+        catalogue = self._wheel.catalogue
+        total = sum(info.bytes - start for _, info, start in catalogue.counted_lines_by_hour())
+        self.replies_open = done = 0
+        kills = self._kills()
+        killed = next(kills, None)
+        lines = catalogue.counted_lines_by_hour()
+        for hour, found in groupby(lines, key=lambda line: line.name.hour):
+            dead: set[Rank] = set()
+            while killed is not None and killed.due_ms < (hour + 1) * _HOUR_MS:
+                dead.add(killed)
+                killed = next(kills, None)
+            files = list(found)
+            yield from self._of_hour(files, cut, dead)
+            done += sum(info.bytes - start for _, info, start in files)
+            tell(done, total)
+
+    def _kills(self) -> Iterator[Rank]:
+        for run in self._wheel.catalogue.lines(KILLS, KILLS):
+            yield from (rank_of(key) for key, _ in run)
+
+    def _of_hour(
+        self, files: Sequence[SegmentLine], cut: Frontier, killed: set[Rank]
+    ) -> Iterator[Message]:
+        """Yield what is pending in an hour: its file and its slots hold parts of it."""
+        disk, layout = self._wheel.disk, self._wheel.layout
+        places: list[_Place] = []
+        for number, line in enumerate(files):
+            self._require(layout.segment_file(line.name))
+            with reading(disk, layout.segment_file(line.name)) as file:
+                places += self._pending(file, number, line, cut, killed)
+        places.sort()
+        with ExitStack() as stack:
+            opened: dict[int, OpenFile] = {}
+            for rank, crc, number, position, length in places:
+                if number not in opened:
+                    path = layout.segment_file(files[number].name)
+                    opened[number] = stack.enter_context(reading(disk, path))
+                body = read_body(disk.pread(opened[number], length, position))
+                yield Message(rank, crc, body)
+
+    def _pending(
+        self, file: OpenFile, number: int, line: SegmentLine, cut: Frontier, killed: set[Rank]
+    ) -> Iterator[_Place]:
+        """Yield the places of one file. Read and verify all of it. Raise CorruptionError."""
+        name, info, start = line
+        path = self._wheel.layout.segment_file(name)
+        count = digest = 0
+        try:
+            pread = partial(self._wheel.disk.pread, file)
+            for frame in read_frames(pread, start, info.bytes):
+                count += 1
+                digest += frame.crc
+                rank = Rank(frame.due_ms, frame.partition, frame.offset)
+                if frame.kind != _MESSAGE:
+                    self.replies_open += frame.offset >= cut.offsets[frame.partition]
+                elif not cut.covers(frame.lane, rank) and rank not in killed:
+                    at = frame.position + HEADER_BYTES
+                    yield _Place(rank, frame.crc, number, at, len(frame.body))
+        except BrokenFrameError as error:
+            raise self._damaged(
+                f"{path}: the frame at bytes {error.position} to "
+                f"{error.position + error.length} {error.why}"
+            ) from error
+        if count != info.count or (digest - info.digest) % DIGEST_MODULO != 0:
+            raise self._damaged(
+                f"{path}: bytes {start} to {info.bytes} hold {count} frames, which are not the "
+                f"{info.count} of the catalogue's line"
+            )
+
+    def _require(self, path: str) -> None:
+        if not Path(path).exists():
+            raise self._damaged(f"{path} is missing")
+
+    def _damaged(self, what: str) -> CorruptionError:
+        return CorruptionError(
+            what,
+            remedy=f"a damaged wheel is not moved: run delayd wheel verify {self.root}, and take "
+            "another node's wheel",
+        )
