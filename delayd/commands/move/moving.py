@@ -25,7 +25,7 @@ from delayd.commands.move.planning import Plan, plan_of
 from delayd.commands.move.progress import Begun, Progress, ProgressLog, runs_of
 from delayd.commands.move.requests import Asked, asked_of, content_of
 from delayd.commands.move.source import Message, Source
-from delayd.errors import FencedError, MoveError
+from delayd.errors import FencedError, MoveError, ProducerError
 from delayd.request import RequestLimits
 from delayd.runtime.clock import Clock
 from replication.record import FrontierRecord
@@ -99,6 +99,8 @@ def planned(move: Move, source: Source, tell: Tell) -> Moved:
     else:
         cut = _last_of(move, source, move.old)
     plan = _plan(move, source, cut, tell)
+    if progress is not None and progress.done:
+        _require_same(source, plan, progress)
     done = 0 if progress is None else progress.done
     return Moved(plan, cut, done, 0, _not_held(move, source, cut), None)
 
@@ -107,7 +109,7 @@ def run(move: Move, source: Source, tell: Tell, wait_ms: int) -> Moved:
     """Move what is left to move; return what all runs together came to.
 
     Waits up to `wait_ms` for the new cluster to take in what was written. Raises MoveError if
-    nothing may be moved, or another run has taken over; ProducerError if it must be run again.
+    nothing may be moved, another run has taken over, or a transaction failed.
     """
     log = _progress_log(move, source)
     log.create()
@@ -120,8 +122,15 @@ def run(move: Move, source: Source, tell: Tell, wait_ms: int) -> Moved:
             _write(move, source, log, producer, progress, tell)
         except FencedError as error:
             raise MoveError(
-                "another run of this move has taken over, and goes on where this one ended",
-                remedy="let it end; what this run had committed counts",
+                "another run of this move has taken over, or this one stood still for too long",
+                remedy="let the other one end, or run this again; what this run had committed "
+                "counts, and nothing is written twice",
+            ) from error
+        except ProducerError as error:
+            raise MoveError(
+                f"a transaction failed, and its outcome is unknown: {error}",
+                remedy="see that the brokers are well, then run this again: it goes on where this "
+                "run ended, and writes nothing twice",
             ) from error
     tell("reading back", 0, 1)
     back = read_back(move.bus, move.settings, progress, move.clock, move.timeout_ms)

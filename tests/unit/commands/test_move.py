@@ -307,3 +307,19 @@ def test_a_moved_clusters_last_record_stops_every_reader(site: Site) -> None:
     with pytest.raises(FrontierError, match=r"moving\.md"):
         log.open(1_000)
     log.close()
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_transaction_of_unknown_outcome_ends_the_run_and_the_next_goes_on(
+    site: Site, applied: bool
+) -> None:
+    pending = fill(site)
+    site.stop_old()
+    with pytest.raises(KilledError):
+        site.move(kill=Kill(20))
+    name = f"delayd-{site.new.settings.realm}-move-{site.old.settings.realm}"
+    site.new.kafka.fail_next_commit(name, applied=applied)
+    with pytest.raises(MoveError, match="run this again"):
+        site.move()
+    site.move()
+    assert site.moved_values() == pending
