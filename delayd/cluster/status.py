@@ -107,6 +107,13 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
         )
     for warning in node.get("topic_warnings") or ():
         yield f"node {node['node']}: {warning}"
+    compared = node.get("compared") or {}
+    if compared.get("differs"):
+        [first, *_] = compared["messages"]
+        yield (
+            f"node {node['node']} found {compared['differs']} messages that not all nodes hold "
+            f"alike; the first is {first['source']}, wrong on {' '.join(first['wrong']) or '?'}"
+        )
     disk = node.get("disk") or {}
     if disk.get("room", "enough") != "enough":
         yield (
@@ -124,6 +131,6 @@ def _ask(admin: str) -> dict[str, Any]:
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
         *("failing_targets", "spared_partitions", "kafka_problem", "topic_warnings", "disk"),
-        *("rebuilt_from", "snapshots"),
+        *("rebuilt_from", "snapshots", "compared"),
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

@@ -104,6 +104,9 @@ class NodeConfig(FileSettings):
     """With less free space than this the node takes in no new messages, and goes on delivering."""
     snapshot_bytes_per_s: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
     """How fast other nodes may copy this node's wheel, all together."""
+    compare_s: float = Field(default=600, ge=0)
+    """How often a node compares a part of its wheel with another node's; 0: never, and it answers
+    no other node either."""
     on_damage: Literal["fetch", "stop"] = "fetch"
     """What a node does that cannot start on its wheel because it is damaged, or because the buffer
     was trimmed beyond it: fetch another node's wheel, or end."""

@@ -32,6 +32,7 @@ from delayd.errors import (
     ExitCode,
     TopicMismatchError,
 )
+from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
@@ -219,6 +220,7 @@ class Node:
         self._donor = Donor(
             self._replica, clock, node=config.node, bytes_per_s=config.snapshot_bytes_per_s
         )
+        self._comparisons = self._new_comparisons()
         self._kafka_health = KafkaHealth(bus, self._settings, clock, lambda: self._replica.reached)
         self._view = NodeView(
             config,
@@ -231,6 +233,7 @@ class Node:
             self._kafka_health,
             self._donor,
             MemberCheck(self._member_keys, identity.nonce, clock),
+            self._comparisons,
         )
 
     def _new_delivery_loop(self) -> DeliveryLoop:
@@ -254,6 +257,20 @@ class Node:
             commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
             threads=self._surroundings.threads,
             on_spared=lambda: to_loop(self._probes.wake),
+        )
+
+    def _new_comparisons(self) -> Comparisons:
+        config, to_loop = self._config, self._loop.call_soon_threadsafe
+        return Comparisons(
+            self._replica,
+            self._bus,
+            self._surroundings.coordination.members,
+            self._member_keys,
+            self._clock,
+            node=config.node,
+            interval_s=config.compare_s if self._surroundings.fetcher else 0,
+            is_master=lambda: self._delivery.is_delivering,
+            on_wrong=lambda error: to_loop(self._wheel_is_wrong, error),
         )
 
     def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
@@ -311,6 +328,7 @@ class Node:
         admin_task = asyncio.create_task(admin.serve())
         self._ingestion.start()
         self._delivery.start()
+        self._comparisons.start()
         control = asyncio.create_task(self._control.run())
         watch = asyncio.create_task(self._watch_kafka())
         probing = asyncio.create_task(self._probes.run())
@@ -325,6 +343,7 @@ class Node:
             self._control.shut_down()
         await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._donor.stop)
+        await asyncio.to_thread(self._comparisons.stop, THREAD_STOP_S)
         await asyncio.wait({control}, timeout=THREAD_STOP_S)
         await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
@@ -343,6 +362,12 @@ class Node:
     def _delivery_failed(self, error: BaseException) -> None:
         self._fail(error)
         self._control.delivery_died()
+
+    def _wheel_is_wrong(self, error: CorruptionError) -> None:
+        """Resign and end: a comparison has found that this wheel is wrong. Its files are whole, so
+        no start would notice: word is left for a node that is not to fetch, too."""
+        note_damage(self._config.data_dir, str(error))
+        self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Resign and end: a thread met an error that the node must not survive."""

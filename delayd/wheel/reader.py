@@ -38,10 +38,12 @@ class FoundFrame(NamedTuple):
         return BrokenFrameError(self.position, HEADER_BYTES + len(self.body), why)
 
 
-def read_frames(read: Callable[[int, int], bytes], position: int, end: int) -> Iterator[FoundFrame]:
+def read_frames(
+    read: Callable[[int, int], bytes], position: int, end: int, scan_bytes: int = SCAN_BYTES
+) -> Iterator[FoundFrame]:
     """Yield the frames from a position of a file up to an end, where one must end. `read` returns
     so many bytes from a position on. Raise BrokenFrameError."""
-    wanted_bytes = SCAN_BYTES
+    wanted_bytes = scan_bytes
     while position < end:
         size = min(wanted_bytes, end - position)
         data = read(size, position)
@@ -53,7 +55,7 @@ def read_frames(read: Callable[[int, int], bytes], position: int, end: int) -> I
             yield FoundFrame(due_ms, partition, offset, lane, kind, crc, at, data[body:used])
         if used == 0 and position + size == end:
             raise BrokenFrameError(position, size, "ends too early")
-        wanted_bytes = SCAN_BYTES if used else 2 * wanted_bytes
+        wanted_bytes = scan_bytes if used else 2 * wanted_bytes
         position += used
 
 

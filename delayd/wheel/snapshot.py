@@ -141,6 +141,16 @@ class Snapshot:
             )
         return progress
 
+    @property
+    def layout(self) -> Layout:
+        """Where its files are."""
+        return self._layout
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Its lines, for one thread at a time. DiskError if the snapshot is closed."""
+        return self._read_from()
+
     def lines_after(self, key: bytes, bytes_max: int) -> list[Line]:
         """Return the lines after this key until they have so many bytes; the last one is progress.
 

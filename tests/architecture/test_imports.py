@@ -35,6 +35,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "requests": ("delayd.coordination.etcd",),
     "plyvel": ("delayd.wheel.catalogue",),
     "msgpack": (
+        "delayd.node.comparing.wire",
         "delayd.wheel.catalogue",
         "delayd.wheel.counts",
         "delayd.wheel.frame",

@@ -8,15 +8,13 @@
 | `repairing.py`, `patching.py` | damaged files, written again from the buffer |
 | `fetching.py` | another node's wheel, in place of this one |
 | `diffing.py` | the differences of two wheels |
-| `common_cut.py` | the content that both must hold, whenever they were stopped. Pure |
-| `digest_tree.py` | the slots that differ, from the top of a tree of digests down. Pure |
-| `held.py` | the digests and frames of one of the two |
 | `exporting.py` | the pending messages, as Parquet |
 | `frontiers.py` | the frontiers of a checkpoint |
 | `showing.py` | results as text and JSON. Pure |
 | `commands.py` | the commands |
 
-Not here: opening a wheel without changing it, and checking the file of one slot (`delayd.wheel`).
+Not here: opening a wheel without changing it, checking the file of one slot (`delayd.wheel`), and
+what two wheels must both hold (`delayd.wheel.comparing`).
 
 Invariants: only a repair and a fetch change the data directory; memory does not grow with the
 number of pending messages, except by some hundred bytes per hour of due times.

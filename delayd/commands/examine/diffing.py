@@ -1,7 +1,7 @@
 """The comparison of two stopped wheels of one cluster, on the content that both must hold.
 
 1. Check that they are of one cluster and buffer, with one partition count.
-2. Find the slots that differ, by the tree of digests (`digest_tree.py`).
+2. Find the slots that differ, by the tree of digests (`delayd.wheel.comparing.digest_tree`).
 3. Compare the frames of these slots, hour by hour.
 4. Compare the killed messages, by rank.
 
@@ -21,12 +21,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delayd.commands.examine.common_cut import CommonCut
-from delayd.commands.examine.digest_tree import Descent, DifferingHour
 from delayd.commands.examine.frontiers import record_of
-from delayd.commands.examine.held import HeldWheel
 from delayd.errors import ConfigError
 from delayd.wheel import FrameKind, Progress
+from delayd.wheel.comparing.common_cut import CommonCut
+from delayd.wheel.comparing.digest_tree import Descent, DifferingHour
+from delayd.wheel.comparing.held import HeldWheel
 from delayd.wheel.reader import FoundFrame
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.frontier import Frontier
@@ -167,7 +167,7 @@ def _begin(a: StoppedWheel, b: StoppedWheel) -> Comparison:
         )
     forgotten = [side.forgotten for side in (ours, theirs) if side.forgotten is not None]
     id_memory_ms = known[0].id_memory_ms if known else None
-    cut = CommonCut.of(ours.progress, theirs.progress, tuple(forgotten), id_memory_ms)
+    cut = CommonCut.of((ours.progress, theirs.progress), tuple(forgotten), id_memory_ms)
     return Comparison(ours, theirs, cut)
 
 

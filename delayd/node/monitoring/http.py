@@ -7,6 +7,7 @@ GET /status   everything, as one JSON object
 GET /metrics  figures, in the text format of Prometheus
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 /snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
+/comparisons/ digests of the node's wheel, for other members of the cluster, see comparing.py
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from delayd import __version__
+from delayd.node.monitoring.comparing import add_comparison_routes
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
 from delayd.node.monitoring.node_view import NodeView
@@ -76,6 +78,7 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
         return await answer_export(request, node.begin_export)
 
     add_snapshot_routes(app, node)
+    add_comparison_routes(app, node)
     return app
 
 

@@ -386,6 +386,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "1 while the node takes in no new messages for want of room on its disk, else 0.",
         lambda of: int(of.replica.room.state is not RoomState.ENOUGH),
     ),
+    _gauge(
+        "delayd_wheel_differs",
+        "Messages that not all nodes hold alike, as this one last saw; GET /status names them.",
+        lambda of: of.comparisons.comparer.view.differs,
+    ),
+    _counters(
+        "delayd_wheel_differences_total",
+        "seen",
+        "Messages in which wheels differed; passed: delivered before the second look at them.",
+        ("confirmed", "passed", "transient"),
+        lambda of: of.comparisons.comparer.view.counts,
+    ),
 )
 """In the order in which a person looks."""
 

@@ -11,6 +11,7 @@ from delayd import __version__
 from delayd.bus.murmur2 import partition_of
 from delayd.cluster.member_proof import MemberCheck
 from delayd.config.node import NodeConfig
+from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.export.exporter import Export, Exporter
@@ -51,6 +52,7 @@ class NodeView:
         kafka_health: KafkaHealth,
         donor: Donor,
         members: MemberCheck,
+        comparisons: Comparisons,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -62,6 +64,7 @@ class NodeView:
         self.kafka_health = kafka_health
         self.donor = donor
         self.members = members
+        self.comparisons = comparisons
         self._started_ms = clock.monotonic_ms()
 
     @property
@@ -187,6 +190,7 @@ class NodeView:
                 "free_min_bytes": self.replica.room.limit_bytes,
             },
             "snapshots": self.donor.shown(),
+            "compared": self.comparisons.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,
             "now_ms": self.clock.wall_ms(),

@@ -1,5 +1,6 @@
 """The catalogue: every mutant there is, as data."""
 
+from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.months import MONTHS
@@ -20,6 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *IDS,
     *STORAGE,
     *SNAPSHOTS,
+    *COMPARING,
     *MONTHS,
     *MOVES,
     *ELECTION,

@@ -92,6 +92,16 @@ def test_a_node_that_takes_in_nothing_new_needs_a_person() -> None:
         assert problems_of_nodes(report_of(admin)) == []
 
 
+def test_messages_that_not_all_nodes_hold_alike_need_a_person() -> None:
+    found = {"source": "1/7", "wrong": ["b"], "by": "log"}
+    compared = {"differs": 2, "messages": [found, {**found, "source": "1/9"}]}
+    with a_node({**WELL, "compared": compared}) as admin:
+        [problem] = problems_of_nodes(report_of(admin))
+    assert "2 messages" in problem and problem.endswith("the first is 1/7, wrong on b")
+    with a_node({**WELL, "compared": {"differs": 0, "messages": []}}) as admin:
+        assert problems_of_nodes(report_of(admin)) == []
+
+
 @pytest.mark.parametrize("status", [{}, {"role": "follower"}])
 def test_a_node_of_another_version_says_less(status: dict[str, Any]) -> None:
     with a_node(status) as admin:

@@ -78,6 +78,8 @@ FIGURES: dict[str, Any] = {
     "replica.room.free_bytes": 10**12,
     "replica.room.limit_bytes": 2**28,
     "replica.room.state": RoomState.SHORT,
+    "comparisons.comparer.view.differs": 4,
+    "comparisons.comparer.view.counts": {"confirmed": 8, "passed": 9},
     "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
     "checkpoint_age_ms": lambda: 700,
 }
@@ -180,6 +182,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "control.ended": {"shutdown": 9},
         "control.state": State.FOLLOWER,
         "ingestion.rejects": {"bad-due": 5},
+        "comparisons.comparer.view.counts": {"transient": 1},
         "ingestion.unread": (1, 1, 1),
         "delivery.smoothing_ms": {"orders": 5},
         "delivery.failing_targets": (),

@@ -18,6 +18,7 @@ from one_node import CLUSTER_KEY, TIMEOUT_MS, DeliveryDesk, wait_for
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.config.node import NodeConfig
+from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.mastership import Grant
 from delayd.node.export.exporter import Exporter
@@ -91,6 +92,17 @@ class Desk(DeliveryDesk):
             self.watch,
             Donor(self.replica, clock, node="n", bytes_per_s=2**30),
             MemberCheck(MemberKeys(CLUSTER_KEY.encode(), "c"), "life", clock),
+            Comparisons(
+                self.replica,
+                self.bus,
+                dict,
+                MemberKeys(CLUSTER_KEY.encode(), "c"),
+                clock,
+                node="n",
+                interval_s=600,
+                is_master=lambda: False,
+                on_wrong=self.failures.append,
+            ),
         )
         # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
         self._app = build_app(weakref.proxy(self.view))

@@ -1,18 +1,21 @@
-"""The content that two replicas must both hold, even if stopped at different checkpoints. Pure.
+"""The content that replicas must all hold, even at different checkpoints. Pure.
 
 Each has ingested the buffer up to its own offsets, and may have forgotten, or never stored, the
-messages that the newest frontier covers by which it forgot. So both must hold
+messages that the newest frontier covers by which it forgot. So all must hold
 
-    a message     below both offsets and in Done of neither frontier
-    a reply       below both offsets and not below the O of either frontier
-    a kill        of a message that may be in Done of neither; its cancel marker lies below both
-                  offsets
+    a message     below the offsets of each and in Done of none of the frontiers
+    a reply       below the offsets of each and not below the O of any frontier
+    a kill        of a message that may be in Done of none; its cancel marker lies below the
+                  offsets of each
+
+The bounds follow from the checkpoints alone, so each replica works out the same ones by itself.
 
 A cancel marker keeps the killed messages of its id, which nodes remember for different times: the
 comparison takes only those that every node must remember (`cancel_marker_crc`).
 Source: docs/design/frontier.md, "Forgetting" and "Verdicts"; docs/design/storage.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -31,40 +34,41 @@ class CommonCut:
     """The bounds of a comparison."""
 
     offsets: tuple[int, ...]
-    """The lower of the two by partition: both have ingested all records below."""
+    """The lowest by partition: all have ingested all records below."""
     forgotten: tuple[Frontier, ...]
-    """The frontiers by which either has forgotten anything; none, one or two."""
+    """The frontiers by which any has forgotten anything; none, or one of each at most."""
     replies_from: tuple[int, ...]
     """The highest O of these frontiers, by partition."""
     passed_ms: int
-    """Their highest cursor's due time: later messages are in Done of neither. -1: none is."""
+    """Their highest cursor's due time: later messages are in Done of none. -1: all are."""
     newest_ms: int
-    """No reply is filed later: not before the newest append time that either has seen."""
+    """No reply is filed later: not before the newest append time that any has seen."""
     id_memory_ms: int | None
-    """None: neither has forgotten an id."""
+    """None: none has forgotten an id."""
 
     @classmethod
     def of(
         cls,
-        a: Progress,
-        b: Progress,
+        checkpoints: Sequence[Progress],
         forgotten: tuple[Frontier, ...],
         id_memory_ms: int | None,
     ) -> "CommonCut":
-        """Return the cut of two checkpoints of one cluster."""
+        """Return the cut of these checkpoints of one cluster."""
         floors = [frontier.offsets for frontier in forgotten]
+        zeros = (0,) * len(checkpoints[0].offsets)
+        seen_ms = [ms for each in checkpoints for ms in (*each.log_ms, *each.leap_ms)]
         return cls(
-            offsets=tuple(map(min, a.offsets, b.offsets)),
+            offsets=tuple(map(min, zip(*(each.offsets for each in checkpoints), strict=True))),
             forgotten=forgotten,
-            replies_from=tuple(map(max, *floors, (0,) * len(a.offsets), (0,) * len(a.offsets))),
+            replies_from=tuple(map(max, *floors, zeros, zeros)),
             passed_ms=max((f.highest_cursor.due_ms for f in forgotten), default=-1),
             # Log time is behind it by 13 / 6 of the id memory at most (`replication.log_time`).
-            newest_ms=max(*a.log_ms, *b.log_ms, *a.leap_ms, *b.leap_ms) + 3 * (id_memory_ms or 0),
+            newest_ms=max(seen_ms) + 3 * (id_memory_ms or 0),
             id_memory_ms=id_memory_ms,
         )
 
     def holds(self, due_ms: int, partition: int, offset: int, lane: int, kind: int) -> bool:
-        """Return whether both must hold this frame."""
+        """Return whether all must hold this frame."""
         if offset >= self.offsets[partition]:
             return False
         if kind != _MESSAGE:
@@ -75,13 +79,13 @@ class CommonCut:
         return not any(frontier.covers(lane, rank) for frontier in self.forgotten)
 
     def holds_kill(self, rank: Rank, marker_offset: int) -> bool:
-        """Return whether both must know this kill. The lane of the message is unknown."""
+        """Return whether all must know this kill. The lane of the message is unknown."""
         partition = rank.partition
         may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.replies_from[partition]
         return marker_offset < self.offsets[partition] and not may_be_done
 
     def holds_all(self, name: SegmentName, info: SlotInfo) -> bool:
-        """Return whether both must hold all frames of this file. Then its line is enough."""
+        """Return whether all must hold all frames of this file. Then its line is enough."""
         first = name.number * HOUR_SLOTS if name.is_hour else name.number
         return first > slot_of(max(self.passed_ms, self.newest_ms)) and all(
             highest < offset

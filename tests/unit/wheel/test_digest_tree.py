@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from delayd.commands.examine.digest_tree import Descent, DifferingHour, Digest, Level
+from delayd.wheel.comparing.digest_tree import Descent, DifferingHour, Digest, Level
 from delayd.wheel.layout import HOUR_SLOTS, hour_of
 
 

@@ -1,38 +1,61 @@
-"""One side of a comparison: the digests of a stopped wheel, and its frames where they differ.
+"""One side of a comparison: the digests of a wheel's checkpoint, and its frames where they differ.
 
-Digests come from the catalogue's lines where these are enough. Otherwise the file is read, and must
-match its line. A read takes SCAN_BYTES or one frame of memory.
+The checkpoint is that of a stopped wheel, or of a running one's snapshot. Digests come from the
+catalogue's lines where these are enough. Otherwise the file is read, and must match its line. A
+read takes `read_bytes` or one frame of memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from delayd.commands.examine.common_cut import CommonCut
-from delayd.commands.examine.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
 from delayd.errors import CorruptionError
 from delayd.wheel import FrameKind, SegmentLine
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.comparing.common_cut import CommonCut
+from delayd.wheel.comparing.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
+from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import BrokenFrameError, read_body
 from delayd.wheel.kills import KILLS, kill_of, rank_of
-from delayd.wheel.layout import HOUR_SLOTS
-from delayd.wheel.reader import FoundFrame, read_frames
+from delayd.wheel.layout import HOUR_SLOTS, Layout
+from delayd.wheel.reader import SCAN_BYTES, FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
-from delayd.wheel.stopped import StoppedWheel, reading
+from delayd.wheel.stopped import reading
 from replication.rank import SLOT_MS, Rank
 
 _CANCEL_MARKER: Final = int(FrameKind.CANCEL_MARKER)
 
 
+class Checkpointed(Protocol):
+    """A checkpoint that stays as it is: of a stopped wheel, or a snapshot of a running one."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where its files are."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Its lines."""
+
+
 class HeldWheel:
     """One side. The wheel stays open meanwhile."""
 
-    def __init__(self, wheel: StoppedWheel, cut: CommonCut, tell: Callable[[int], None]) -> None:
-        """`tell` gets the bytes of each file read. Raises CorruptionError: the catalogue."""
+    def __init__(
+        self,
+        wheel: Checkpointed,
+        cut: CommonCut,
+        tell: Callable[[int], None],
+        read_bytes: int = SCAN_BYTES,
+    ) -> None:
+        """`tell` gets the bytes of each read, of `read_bytes` unless a frame is longer, before it
+        is done. Raises CorruptionError: the catalogue."""
         self._wheel = wheel
         self._cut = cut
         self._tell = tell
+        self._read_bytes = read_bytes
         self._held: dict[int, Digest] = {}
         """The digest of all frames, by hour: some thousands."""
         self.bytes = 0
@@ -82,7 +105,7 @@ class HeldWheel:
     # Frames.
 
     def frames(self, hour: int, slots: frozenset[int]) -> Iterator[FoundFrame]:
-        """Yield the frames of these slots that both must hold; the CRC of a cancel marker is
+        """Yield the frames of these slots that all must hold; the CRC of a cancel marker is
         `CommonCut.cancel_marker_crc`. Raises CorruptionError."""
         for file in self._files_of(hour):
             if not file.name.is_hour and file.name.number not in slots:
@@ -92,7 +115,7 @@ class HeldWheel:
                     yield frame
 
     def kills(self) -> Iterator[tuple[Rank, int]]:
-        """Yield the kills that both must know, by rank, with the offset of the cancel marker."""
+        """Yield the kills that all must know, by rank, with the offset of the cancel marker."""
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
             for key, value in run:
                 rank, marker_offset = rank_of(key), kill_of(value).marker_offset
@@ -100,16 +123,17 @@ class HeldWheel:
                     yield rank, marker_offset
 
     def _frames_in(self, file: SegmentLine) -> Iterator[FoundFrame]:
-        """Yield the frames of a file that both must hold. Read and verify the whole file."""
+        """Yield the frames of a file that all must hold. Read and verify the whole file."""
         name, info, start = file
-        layout, disk = self._wheel.layout, self._wheel.disk
+        layout, disk = self._wheel.layout, SystemDisk()
         path = layout.segment_file(name)
         if not Path(path).exists():
             raise self._damaged(f"{path} is missing")
         count, crcs = 0, 0
         try:
             with reading(disk, path) as opened:
-                for frame in read_frames(partial(disk.pread, opened), start, info.bytes):
+                read = partial(self._read, disk, opened)
+                for frame in read_frames(read, start, info.bytes, self._read_bytes):
                     count += 1
                     crcs += frame.crc
                     if not name.holds(frame.due_ms // SLOT_MS):
@@ -126,7 +150,10 @@ class HeldWheel:
                 f"{path}: bytes {start} to {info.bytes} hold {count} frames, which are not the "
                 f"{info.count} of the catalogue's line"
             )
-        self._tell(info.bytes - start)
+
+    def _read(self, disk: SystemDisk, file: OpenFile, size_bytes: int, position: int) -> bytes:
+        self._tell(size_bytes)
+        return disk.pread(file, size_bytes, position)
 
     def _held_frame(self, frame: FoundFrame) -> FoundFrame:
         if frame.kind != _CANCEL_MARKER:

@@ -1,0 +1,136 @@
+"""A node whose wheel differs from those of the others is found, named and mended while they run.
+
+Source: docs/design/storage.md, "Comparing running nodes".
+"""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+
+import msgpack
+import pytest
+from clusters import make_cluster
+from nodes import HANGS_S, NodeProcess, delayd, running, wait_for
+
+from delayd.dev.cluster import LocalCluster
+from delayd.errors import ExitCode
+from delayd.wheel import SegmentLine
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.frame import encode_fields, read_body, walk
+from delayd.wheel.layout import Layout
+from delayd.wheel.segment import DIGEST_MODULO
+
+pytestmark = pytest.mark.real
+
+COUNT = 300
+FAR_MS = 5 * 3_600_000
+Change = Callable[[int, int, bytes], bytes | None]
+
+
+def rewrite(directory: Path, change: Change) -> None:
+    """Change the messages of a stopped wheel that are far, so that nothing but another node can
+    tell: every CRC, count and digest is right. `change` gets partition, offset and body, and
+    returns another body, or None for a message that is lost."""
+    layout = Layout(str(directory))
+    catalogue = Catalogue(layout.catalogue, create=False)
+    lost = 0
+    for line in list(catalogue.segment_lines(True)):
+        path = Path(layout.segment_file(line.name))
+        data, count, digest, highest = b"", 0, 0, [-1] * len(line.info.highest_offsets)
+        for due_ms, partition, offset, lane, kind, append_ms, body, end, _ in walk(
+            path.read_bytes()[: line.info.bytes], 0
+        ):
+            changed = change(partition, offset, path.read_bytes()[body:end])
+            if changed is None:
+                continue
+            frame, crc = encode_fields(
+                1 | kind << 8, lane, partition, offset, append_ms, due_ms, read_body(changed)
+            )
+            data, count, digest = data + frame, count + 1, digest + crc
+            highest[partition] = max(highest[partition], offset)
+        path.write_bytes(data)
+        lost += line.info.count - count
+        put_line(catalogue, line, count, len(data), digest % DIGEST_MODULO, *highest)
+    totals = catalogue.totals()
+    assert totals is not None
+    catalogue._db.put(b"t", msgpack.packb(totals._replace(frames=totals.frames - lost)))
+    catalogue.close()
+
+
+def put_line(catalogue: Catalogue, line: SegmentLine, *sums: int) -> None:
+    key = Struct(">cQ").pack(b"h", line.name.number)
+    value = (line.name.generation, 0, *sums)
+    catalogue._db.put(key, msgpack.packb(value))
+
+
+def stop(node: NodeProcess) -> None:
+    node.signal(signal.SIGTERM)
+    assert node.wait_exit() == 0
+
+
+def is_alike(a: NodeProcess, b: NodeProcess) -> bool:
+    """Compare all that two stopped nodes must both hold."""
+    told = delayd("wheel", "diff", str(a.data), str(b.data), "--json")
+    return bool(json.loads(told.stdout)["alike"])
+
+
+def test_a_wheel_that_differs_is_found_named_and_fetched_anew(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
+    target = cluster.target("later")
+    nodes = [cluster.node(number, compare_s=1) for number in range(3)]
+    wrong = nodes[2]
+    with running(nodes), cluster.client() as client:
+        plain = [client.schedule_async(target, b"v" * 100, in_=FAR_MS) for _ in range(COUNT)]
+        named = client.schedule(target, b"mine", id="m-1", in_=FAR_MS)
+        sent = [each.result(HANGS_S) for each in plain]
+        wait_for(
+            lambda: all(sum(n.status().get("ingested", ())) > COUNT for n in nodes), "ingested"
+        )
+        wait_for(
+            lambda: all(n.status()["compared"]["rounds"] > 1 for n in nodes if not n.is_master()),
+            "all but the master compare themselves",
+        )
+        assert all(n.status()["compared"]["confirmed"] == 0 for n in nodes)
+
+        # By hand, with all checksums right: one message lost, and the value of one altered.
+        stop(wrong)
+        altered = sent[7].source
+
+        def change(partition: int, offset: int, body: bytes) -> bytes | None:
+            source = f"{partition}/{offset}"
+            if source == named.source:
+                return None
+            return body.replace(b"v" * 100, b"w" * 100) if source == altered else body
+
+        rewrite(wrong.data, change)
+        assert delayd("wheel", "verify", str(wrong.data)).returncode == ExitCode.FINE
+        others = [node for node in nodes if node is not wrong]
+        stop(others[0])
+        assert not is_alike(others[0], wrong)
+        others[0].start().wait_ready()
+
+        wrong.start()
+        assert wrong.wait_exit() != 0, "it ends, because it is wrong"
+        [told] = {line for line in wrong.log.splitlines() if "event=node_failed" in line}
+        assert "code=corruption" in told
+        assert f"{named.source} (id m-1" in told and altered in told and "wrong on n2" in told
+        assert (wrong.data / "damage.json").exists()
+
+        # Its supervisor starts it again.
+        wrong.start().wait_ready()
+        assert "event=fetch_ended" in wrong.log
+        for node in (others[0], wrong):
+            stop(node)
+        assert is_alike(others[0], wrong)
+        others[0].start().wait_ready()
+        wrong.start().wait_ready()
+        rounds = wrong.status()["compared"]["rounds"]
+        wait_for(
+            lambda: wrong.is_master() or wrong.status()["compared"]["rounds"] > rounds + 2,
+            "it compares itself again",
+        )
+        assert wrong.status()["compared"]["confirmed"] == 0

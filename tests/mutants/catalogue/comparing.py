@@ -1,0 +1,104 @@
+"""What running nodes make of a difference between their wheels."""
+
+from mutants.mutant import Mutant, one_edit
+
+COMPARER = "delayd/node/comparing/comparer.py"
+JUDGING = "delayd/node/comparing/judging.py"
+LOOKING = "delayd/node/comparing/looking.py"
+SIDE = "delayd/node/comparing/side.py"
+TESTS = "tests/unit/node/comparing/test_comparer.py"
+TABLE = "tests/unit/node/comparing/test_judging.py"
+SOURCE = "storage.md#comparing-running-nodes"
+
+COMPARING: tuple[Mutant, ...] = (
+    one_edit(
+        "compared-at-own-cut",
+        "two sides are compared at the one cut that follows from the checkpoints of both",
+        SOURCE,
+        SIDE,
+        "            cut = cut_of(checkpoints, self._replica",
+        "            cut = cut_of([self.about.checkpoint], self._replica",
+        f"{TESTS}::test_a_node_that_is_behind_is_no_difference",
+        is_simulated=False,
+    ),
+    one_edit(
+        "alarm-after-one-look",
+        "a difference alarms only if the second look sees it, too",
+        SOURCE,
+        COMPARER,
+        "            confirmed = [found[source] for source in seen if source in found]\n",
+        "            confirmed = [found.get(source, seen[source]) for source in seen]\n",
+        f"{TESTS}::test_a_difference_that_is_gone_at_the_second_look_is_counted",
+        is_simulated=False,
+    ),
+    one_edit(
+        "passed-difference-hidden",
+        "a difference that was delivered before the second look is counted",
+        SOURCE,
+        COMPARER,
+        '            self.view.counts["transient" if is_held else "passed"] += 1\n',
+        '            self.view.counts["transient"] += is_held\n',
+        f"{TESTS}::test_a_difference_that_is_gone_at_the_second_look_is_counted",
+        is_simulated=False,
+    ),
+    one_edit(
+        "second-look-forgotten",
+        "where a second look could not be taken, a later round begins",
+        SOURCE,
+        COMPARER,
+        "            self._unfinished[peer] |= {hour.hour for hour in hours}\n",
+        "",
+        f"{TESTS}::test_a_second_look_that_fails_is_taken_in_a_later_round",
+        is_simulated=False,
+    ),
+    one_edit(
+        "walk-begins-again",
+        "a round goes on where the last one ended",
+        SOURCE,
+        LOOKING,
+        "                self.next_hour = hour\n",
+        "",
+        f"{TESTS}::test_every_hour_is_compared_in_rounds_that_read_little",
+        is_simulated=False,
+    ),
+    one_edit(
+        "hour-of-the-log-not-looked-at",
+        "a message is missing only where it is not held in the hour that the log says either",
+        SOURCE,
+        COMPARER,
+        "    dues_ms |= {each.value.due_ms for each in logged.values() if each.value}\n",
+        "",
+        f"{TESTS}::test_each_difference_is_named_and_the_wrong_node_ends",
+        is_simulated=False,
+    ),
+    one_edit(
+        "half-is-a-majority",
+        "a majority is more than half",
+        SOURCE,
+        JUDGING,
+        " and 2 * count > len(holdings) ",
+        " and 2 * count >= len(holdings) ",
+        f"{TABLE}::test_the_log_decides_and_then_the_majority",
+        is_simulated=False,
+    ),
+    one_edit(
+        "fetched-from-who-is-wrong",
+        "a node mends itself only if all others that are ready are right",
+        SOURCE,
+        JUDGING,
+        "        and others <= judgement.right\n",
+        "",
+        f"{TABLE}::test_a_node_mends_itself_if_all_others_that_are_ready_are_right",
+        is_simulated=False,
+    ),
+    one_edit(
+        "right-copy-given-up",
+        "a node that alone is right in something does not fetch another wheel",
+        SOURCE,
+        COMPARER,
+        "        return all(\n            may_mend_itself(",
+        "        return any(\n            may_mend_itself(",
+        f"{TESTS}::test_a_node_that_alone_is_right_in_something_is_not_given_up",
+        is_simulated=False,
+    ),
+)

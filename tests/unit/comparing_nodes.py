@@ -1,0 +1,147 @@
+"""Nodes that compare their wheels without Kafka, etcd and a network, for tests."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from exporting_node import SETTINGS, cut, limits
+from one_node import open_replica
+
+from delayd.bus import Record
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.errors import CorruptionError
+from delayd.node.comparing.comparer import Comparer
+from delayd.node.comparing.judging import Logged
+from delayd.node.comparing.logged import logged_of
+from delayd.node.comparing.side import ComparisonError, OwnSide, Pace, Side, Source
+from delayd.runtime.clock import SystemClock
+from delayd.wheel import FrameKind
+
+FAST_BYTES_PER_S = 2**40
+
+
+class ComparingNode:
+    """A replica that can be compared, and compares itself with others."""
+
+    def __init__(self, name: str, folder: Path, cluster: "ComparingNodes", hold_ms: int) -> None:
+        self.name = name
+        self.pace = Pace(SystemClock(), FAST_BYTES_PER_S)
+        self.replica = open_replica(folder, SETTINGS, export_hold_ms=hold_ms)
+        self.replica.observe(cut(0, append_ms=0))
+        self.wrong: list[CorruptionError] = []
+        """What it has ended by."""
+        self.told: list[tuple[str, int]] = []
+        """Who has told it to look, and where."""
+        self.is_master = False
+        self.comparer = Comparer(
+            self.replica,
+            _Others(cluster, name),
+            cluster,
+            SystemClock(),
+            self.pace,
+            node=name,
+            interval_s=600,
+            is_master=lambda: self.is_master,
+            on_wrong=self.wrong.append,
+            again_s=0,
+        )
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Ingest, in the order of each partition."""
+        self.replica.take(list(records))
+
+    @property
+    def named(self) -> dict[str, tuple[list[str], str]]:
+        """Its findings: by source, who is wrong, and how that was found out."""
+        return {
+            shown["source"]: (shown["wrong"], shown["by"])
+            for shown in (finding.shown() for finding in self.comparer.view.findings)
+        }
+
+
+class ComparingNodes:
+    """Nodes of one cluster, and the log that they share."""
+
+    def __init__(self, folder: Path, names: Sequence[str], hold_ms: int = 0) -> None:
+        self.logged_records: dict[tuple[int, int], Record] = {}
+        """What the buffer still holds."""
+        self.nodes = {n: ComparingNode(n, folder / n, self, hold_ms) for n in names}
+        self.unready: set[str] = set()
+        self.silent: set[str] = set()
+        """They say that they are ready, and answer nothing."""
+        self.breaking: set[str] = set()
+        """They break off when digests are asked for."""
+        self.meets: Callable[[str], object] = lambda name: None
+        """Called whenever a node is made a side."""
+
+    def __getitem__(self, name: str) -> ComparingNode:
+        return self.nodes[name]
+
+    def take(
+        self, records: Sequence[Record], **otherwise: Callable[[Record], Record | None]
+    ) -> None:
+        """All ingest these, but for what a node makes of one."""
+        for name, node in self.nodes.items():
+            made = [otherwise[name](r) if name in otherwise else r for r in records]
+            node.take([record for record in made if record is not None])
+            node.replica.checkpoint()
+
+    def observe(self, seen: SeenFrontier) -> None:
+        """All read a frontier."""
+        for node in self.nodes.values():
+            node.replica.observe(seen)
+
+    def logged(self, source: Source) -> Logged | None:
+        """The log, as `comparer.Log`."""
+        record = self.logged_records.get(source[1:])
+        if record is None or source.kind != FrameKind.MESSAGE:
+            return None
+        return logged_of(record, limits(), SETTINGS.lanes)
+
+    def keep(self, records: Iterable[Record]) -> None:
+        """The buffer holds these."""
+        self.logged_records |= {(record.partition, record.offset): record for record in records}
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.replica.close()
+
+
+class _Others:
+    def __init__(self, cluster: ComparingNodes, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+
+    def ready(self) -> list[str]:
+        return [
+            n for n in self._cluster.nodes if n != self._name and n not in self._cluster.unready
+        ]
+
+    def side(self, name: str) -> Side:
+        self._cluster.meets(name)
+        if name in self._cluster.unready | self._cluster.silent:
+            raise ComparisonError(f"{name} does not answer")
+        node = self._cluster[name]
+        side = OwnSide(node.replica, name, node.pace)
+        if name in self._cluster.breaking:
+            side.end()
+        return side
+
+    def tell(self, side: Side, hour: int) -> None:
+        self._cluster[side.about.node].told.append((self._name, hour))
+
+
+@contextmanager
+def comparing(folder: Path, names: str = "abc", hold_ms: int = 0) -> Iterator[ComparingNodes]:
+    """Nodes, each with a name of one letter."""
+    cluster = ComparingNodes(folder, list(names), hold_ms)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def nothing_found(node: ComparingNode) -> bool:
+    """Whether it has found nothing, and hidden nothing."""
+    view = node.comparer.view
+    return not view.findings and not +view.counts and view.failed == 0 and not node.wrong
