@@ -13,8 +13,9 @@ IMAGE ?= delayd:0.2.0
 AUDIT_IMAGE ?= delayd-audit:0.2.0
 SERVERS_IMAGE ?= delayd-servers:0.2.0
 REVISION = $$(git rev-parse HEAD 2>/dev/null || echo unknown)
-# Tests that only compute.
-PARALLEL := -n 2 --dist loadfile
+# Tests that only compute; the inner loop does without those that take long.
+KINDS := not long
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 COMPUTING := tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit
 # What takes the processor when nobody else wants it. Where Linux shares it among sessions, the
 # niceness of a process counts only within its own.
@@ -47,8 +48,8 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 # What the tests fetch comes while mypy keeps one of two processors busy.
 test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
 # Tests with real parts leave much of the processors: seeds, which know no time but their own, take that.
+test: KINDS :=
 test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
-	$(BIN)/python -m pytest $(PARALLEL) -m long $(COMPUTING)
 	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-seeds > $$said 2>&1 < /dev/null & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
 	$(BIN)/python -m pytest $(REAL) tests/conformance tests/integration tests/guides tests/audit $(ARGS) || wrong=1; \
@@ -121,7 +122,7 @@ check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulatio
 	$(BIN)/lint-imports --no-logo
 	@said=$$(mktemp); $(BIN)/mypy > $$said & types=$$!; $(BESIDE) & fetching=$$!; \
 	trap 'kill $$types $$fetching 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
-	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(COMPUTING) $(ARGS) || wrong=1; \
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(KINDS)" $(COMPUTING) $(ARGS) || wrong=1; \
 	wait $$types || wrong=1; wait $$fetching || true; cat $$said; exit $$wrong
 
 coverage: setup  ## branch coverage of replication/ by unit tests, transcripts and simulation: fails below 100 %

@@ -60,8 +60,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: Spark, then the files of `LONGEST`."""
-    items.sort(key=lambda item: (not _runs_spark(item.path), item.path.stem not in LONGEST))
+    """Begin with what takes longest: Spark, then the files of `LONGEST`, then those with tests that
+    are marked as long."""
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(
+        key=lambda item: (
+            not _runs_spark(item.path),
+            item.path.stem not in LONGEST,
+            item.path not in long,
+        )
+    )
 
 
 def _runs_spark(path: Path) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster_settings import PARTITIONS
 from wheel_snapshots import SOURCE, Held, contents_of, running
 from wheels_on_disk import SLOTS
@@ -95,6 +96,7 @@ def forked(run: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.long
 def test_it_can_be_killed_at_any_point(tmp_path: Path) -> None:
     running(tmp_path / "a", 100, SLOTS - 6).wheel.close()
     running(tmp_path / "old", 30, SLOTS - 3).wheel.close()

@@ -71,6 +71,7 @@ def test_what_a_mutant_is_caught_by_on_the_page_is_what_the_catalogue_asks() -> 
         assert row.caught_by in (*mutant.tests, *[SIMULATION] * mutant.is_simulated), row
 
 
+@pytest.mark.long
 def test_a_hunt_tells_a_test_that_fails_from_one_that_does_not_run(tmp_path: Path) -> None:
     """A hunt that cannot fail would find every mutant caught, or none."""
     (tmp_path / "test_it.py").write_text(

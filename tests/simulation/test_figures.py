@@ -78,6 +78,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     world.close()
 
 
+@pytest.mark.long
 def test_each_leadership_that_was_won_has_ended_for_one_reason(tmp_path: Path) -> None:
     ended: Counter[str] = Counter()
     failures = 0

@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 from simulated.run import judged
 from simulated.world import CLUSTER, CLUSTER_KEY, World
@@ -71,6 +72,7 @@ def signed_with(world: World, key: str, settings: Settings) -> int:
     return count
 
 
+@pytest.mark.long
 def test_a_cluster_key_is_replaced_without_an_outage(tmp_path: Path) -> None:
     """docs/operations.md, "A new cluster key".
 

@@ -19,6 +19,7 @@ def test_a_cluster_keeps_every_promise_though_disks_are_lost(seed: int, guarante
     well(simulate(seed, guarantee=guarantee, replaced_disks=True))
 
 
+@pytest.mark.long
 def test_a_node_on_a_new_disk_stores_nothing_that_was_done_before() -> None:
     """docs/design/storage.md, Rebuilding.
 

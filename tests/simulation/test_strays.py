@@ -28,6 +28,7 @@ def test_a_cluster_keeps_every_promise_though_others_write_to_its_frontier_topic
     well(simulate(seed, (*KINDS_OF[guarantee], STRAY), guarantee))
 
 
+@pytest.mark.long
 def test_nothing_but_strays_disturbs_nobody() -> None:
     """Rules: stray-skipped"""
     runs = [well(simulate(seed, (STRAY,) * 6)) for seed in SEEDS_OF_STRAYS]

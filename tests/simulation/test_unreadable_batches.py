@@ -31,6 +31,7 @@ def test_a_cluster_keeps_every_promise_though_some_batches_cannot_be_read(
     well(simulate(seed, (*KINDS_OF[guarantee], HEAVY_BATCH), guarantee))
 
 
+@pytest.mark.long
 def test_nothing_but_unreadable_batches_disturbs_nobody() -> None:
     """Each is one dead letter, whichever driver the master has.
 

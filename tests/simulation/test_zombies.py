@@ -23,6 +23,7 @@ def test_a_cluster_keeps_every_promise_though_brokers_that_lead_no_more_are_read
     well(simulate(seed, guarantee=guarantee, zombies=True))
 
 
+@pytest.mark.long
 def test_a_stale_read_of_the_frontier_doubles_nothing() -> None:
     """docs/design/frontier.md, Stale reads.
 
