@@ -1,5 +1,6 @@
 """The catalogue: every mutant there is, as data."""
 
+from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
@@ -21,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *IDS,
     *STORAGE,
     *SNAPSHOTS,
+    *BACKUPS,
     *COMPARING,
     *MONTHS,
     *MOVES,

@@ -194,11 +194,13 @@ def test_the_bytes_of_a_node_with_another_order_are_not_taken(tmp_path: Path, ta
 def test_a_wheel_that_was_made_again_under_the_same_names_is_not_mixed(
     tmp_path: Path, target: Path
 ) -> None:
-    """A node that lost its disk has other frames in files of the same names."""
+    """A node that lost its disk has other frames in files of the same names, and of the same
+    lengths too."""
     store = Directory(target)
-    for seed in (1, 2):
+    for seed, count in ((1, 40), (2, 50)):
         ingest = Ingest(tmp_path / f"a{seed}", seed)
-        ingest.append(200 * seed)
+        frames = [ingest.frame(slot_at(0)) for _ in range(count)]
+        ingest.wheel.append([frame._replace(body=(b"key", bytes(60))) for frame in frames])
         ingest.checkpoint()
         saved, _ = backed_up(store, ingest, seed)
         directory = restored(store, saved.name, tmp_path / f"b{seed}")
