@@ -184,16 +184,15 @@ class BrokerCluster(ABC, Generic[Q]):
     ) -> set[tuple[str, int]]:
         question = self._question("asking leaders whether they answer", timeout_ms)
         places = set(partitions)
-        led: dict[tuple[str, int], int] = {}
-        for topic in sorted({topic for topic, _ in places}):
-            try:
-                leaders = self._leaders(topic, question) or {}
-            except TopicMismatchError:  # Brokers answer that they do not say it.
-                leaders = {}
-            led.update(((topic, number), leader) for number, leader in leaders.items())
+        topics = sorted({topic for topic, _ in places})
+        found, silent = self._leaders_by_topic(topics, question)
+        if topics and len(silent) == len(topics):
+            raise question.unreachable("none of any topic")
+        led = {(topic, n): leader for topic, of in found.items() for n, leader in of.items()}
         asked = {place: led[place] for place in places & led.keys() if led[place] >= 0}
         leaderless = {place for place, leader in led.items() if leader < 0}
-        return places - leaderless - (asked.keys() - self._answering(asked, question))
+        unsaid = {place for place in places if place[0] in silent}
+        return places - leaderless - unsaid - (asked.keys() - self._answering(asked, question))
 
     @abstractmethod
     def close(self) -> None:
@@ -235,6 +234,13 @@ class BrokerCluster(ABC, Generic[Q]):
     @abstractmethod
     def _leaders(self, topic: str, question: Q) -> dict[int, int] | None:
         """Return the leader of each partition, or -1; None if there is no such topic."""
+
+    @abstractmethod
+    def _leaders_by_topic(
+        self, topics: list[str], question: Q
+    ) -> tuple[dict[str, dict[int, int]], set[str]]:
+        """Return the leader of each partition, or -1, of the topics that exist and may be
+        described; and the topics about which nobody answers."""
 
     @abstractmethod
     def _offsets(

@@ -28,7 +28,7 @@ from delayd.bus import PartitionState, Survey, TopicState
 from delayd.bus.confluent.log import Refusals
 from delayd.bus.confluent.questions import Question
 from delayd.bus.confluent.settings import Properties
-from delayd.bus.questions import EARLIEST, LATEST, BrokerCluster
+from delayd.bus.questions import EARLIEST, LATEST, SURVEY_PATIENCE_MS, BrokerCluster
 from delayd.runtime.clock import SystemClock
 
 _ENDS: Final = {
@@ -114,9 +114,19 @@ class ConfluentCluster(BrokerCluster[Question]):
             [topic],
             absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
         )
-        if topic not in found:
-            return None
-        return {p.id: -1 if p.leader is None else p.leader.id for p in found[topic].partitions}
+        return _leaders_in(found[topic]) if topic in found else None
+
+    def _leaders_by_topic(
+        self, topics: list[str], question: Question
+    ) -> tuple[dict[str, dict[int, int]], set[str]]:
+        answers = question.ask_some(
+            lambda some, s: self._alive().describe_topics(TopicCollection(some), request_timeout=s),
+            topics,
+            absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            patience_ms=SURVEY_PATIENCE_MS,
+        )
+        found = {topic: _leaders_in(state) for topic, state in answers.given.items()}
+        return found, set(answers.silent)
 
     def _survey(self, names: list[str], question: Question, patience_ms: int) -> Survey:
         topic_answers = question.ask_some(
@@ -184,3 +194,7 @@ def _state_of(described: TopicDescription, config: Mapping[str, Any]) -> TopicSt
         may_write=None if operations is None else AclOperation.WRITE in operations,
         may_read=None if operations is None else AclOperation.READ in operations,
     )
+
+
+def _leaders_in(state: TopicDescription) -> dict[int, int]:
+    return {p.id: -1 if p.leader is None else p.leader.id for p in state.partitions}

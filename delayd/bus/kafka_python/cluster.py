@@ -19,7 +19,7 @@ from delayd.bus.kafka_python.library import (
 )
 from delayd.bus.kafka_python.questions import Question, is_passing
 from delayd.bus.kafka_python.settings import Properties
-from delayd.bus.questions import LATEST, BrokerCluster
+from delayd.bus.questions import LATEST, SURVEY_PATIENCE_MS, BrokerCluster
 from delayd.errors import KafkaUnreachableError
 from delayd.runtime.clock import SystemClock
 
@@ -77,9 +77,14 @@ class KafkaPythonCluster(BrokerCluster[Question]):
     def _leaders(self, topic: str, question: Question) -> dict[int, int] | None:
         found = describe([topic], question, patience_ms=question.timeout_ms)
         described = question.all_given(found).get(topic)
-        if described is None:
-            return None
-        return {p.partition_index: p.leader_id for p in described.partitions}
+        return None if described is None else _leaders_in(described)
+
+    def _leaders_by_topic(
+        self, topics: list[str], question: Question
+    ) -> tuple[dict[str, dict[int, int]], set[str]]:
+        answers = describe(topics, question, patience_ms=SURVEY_PATIENCE_MS)
+        found = {topic: _leaders_in(described) for topic, described in answers.given.items()}
+        return found, set(answers.silent)
 
     def _offsets(
         self, topic: str, timeout_ms: int, at_ms: int, *, committed: bool
@@ -134,6 +139,10 @@ class KafkaPythonCluster(BrokerCluster[Question]):
         question = Question(doing, timeout_ms, self._clock, self._client)
         question.await_connection(self._connected)
         return question
+
+
+def _leaders_in(described: Any) -> dict[int, int]:
+    return {p.partition_index: p.leader_id for p in described.partitions}
 
 
 def _requests_by_leader(leaders: Mapping[tuple[str, int], int]) -> dict[int, Any]:
