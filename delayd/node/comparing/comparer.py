@@ -253,15 +253,21 @@ class Comparer:
             self._judge(confirmed, logged, sides, ready)
 
     def _look_again(self, ready: Sequence[str]) -> None:
-        """See which differences there still are."""
+        """See which differences there still are. A node that is away may still differ, until the
+        message is delivered."""
         with self._sides(ready) as sides:
             known = {finding.differing.source: finding for finding in self.view.findings}
-            if not {n for each in known.values() for n in each.holdings} <= sides.keys():
-                return  # Somebody is away, who may still differ.
             differing = [finding.differing for finding in known.values()]
             found, is_all = self._seen_by_all(sides, _hours_of(differing, {}))
-            left = [known[source] for source in known if source in found]
-            if is_all and len(left) < len(known):
+            if not is_all:
+                return
+            left = [
+                each
+                for source, each in known.items()
+                if source in found
+                or (not each.holdings.keys() <= sides.keys() and _holds(sides.cut, each.differing))
+            ]
+            if len(left) < len(known):
                 log.info("wheel_differs_no_more", messages=len(known) - len(left))
                 self.view.findings = left
 
@@ -313,13 +319,7 @@ class Comparer:
 
     def _count_gone(self, gone: Sequence[Differing], cut: CommonCut) -> None:
         for each in gone:
-            kind, partition, offset = each.source
-            is_held = any(
-                cut.holds(value.due_ms, partition, offset, each.lane, kind)
-                for held in each.holdings.values()
-                for value in held
-            )
-            self.view.counts["transient" if is_held else "passed"] += 1
+            self.view.counts["transient" if _holds(cut, each) else "passed"] += 1
         if gone:
             log.error("wheel_differed", **named([unjudged(each) for each in gone]))
 
@@ -406,3 +406,13 @@ def _hours_of(differing: Iterable[Differing], logged: Mapping[Source, Logged]) -
     dues_ms = {v.due_ms for each in differing for held in each.holdings.values() for v in held}
     dues_ms |= {each.value.due_ms for each in logged.values() if each.value}
     return sorted({hour_of(slot_of(due_ms)) for due_ms in dues_ms})
+
+
+def _holds(cut: CommonCut, each: Differing) -> bool:
+    """Return whether all must hold what any of them holds of this source."""
+    kind, partition, offset = each.source
+    return any(
+        cut.holds(value.due_ms, partition, offset, each.lane, kind)
+        for held in each.holdings.values()
+        for value in held
+    )

@@ -295,6 +295,22 @@ def test_a_difference_that_is_no_more_is_told_no_more(tmp_path: Path) -> None:
         assert not nodes["b"].named
 
 
+def test_a_node_that_is_away_may_still_differ(tmp_path: Path) -> None:
+    records = spread(100)
+    it = far(records)
+    with comparing(tmp_path) as nodes:
+        nodes.take(records, a=lost(it))
+        nodes["b"].comparer.round()
+        nodes.unready.add("a")
+        nodes["b"].comparer.round()
+        assert list(nodes["b"].named) == [named(it)]
+        nodes.observe(cut(3, (100, 100), cursor_ms=BEGIN_MS + 30 * HOUR_MS))
+        for node in nodes.nodes.values():
+            node.replica.checkpoint()
+        nodes["b"].comparer.round()
+        assert not nodes["b"].named
+
+
 def test_every_hour_is_compared_in_rounds_that_read_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
