@@ -61,7 +61,7 @@ def main() -> None:
             settings=SETTINGS,
             proof_key=PROOF_KEY,
             spare_bytes=0,
-            starts=dict.fromkeys(range(PARTITIONS), 0),
+            starts=lambda: dict.fromkeys(range(PARTITIONS), 0),
         )
         began = time.monotonic()
         fetched = Fetch(want, lambda: members, SystemClock(), tell).run(10)

@@ -3,10 +3,16 @@
     1. find the donors: members that have caught up, followers first, the least busy first
     2. copy a snapshot of the first one, in chunks whose proof is their checksum
     3. the next donor if one does not answer any more, gives none, or gave what is no checkpoint
-    4. verify all of it, then put it in the place of the node's own wheel, which is kept aside
+    4. once all is copied, verify it without the donor
+    5. put it in the place of the node's own wheel, which is kept aside
 
-A copy that was cut short is continued if its donor still pins the snapshot; otherwise it begins
-again. Files of two donors are never mixed: each has its frames in an order of its own.
+A copy that was cut short is continued if its donor still pins the snapshot. If it does not, and is
+in the same life, the copy goes on with its next snapshot: files only grow in one life, so it keeps
+those that the next catalogue still names, and gets the rest of each. Otherwise it begins again.
+Files of two donors or of two lives are never mixed: each has its frames in an order of its own.
+
+It ends: a copy of the same life has less to get each time, a life that has given SPOILED_MAX
+copies that are no checkpoint is not asked again, and patience bounds what brings nothing.
 
 Not here: what a copy is on the disk (`delayd.wheel.draft`), and what the donor gives it from
 (`delayd.node.snapshots.donor`).
@@ -15,8 +21,10 @@ Not here: what a copy is on the disk (`delayd.wheel.draft`), and what the donor 
 import http.client
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +49,9 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TRIES: Final = 5
 """Of one request, before its donor is taken for gone."""
 RETRY_S: Final = 1.0
+SPOILED_MAX: Final = 2
+"""Copies of one donor's life that were no checkpoint. One may have kept a file that is another one
+of the same name by now, or met a power loss here."""
 NOT_NOW: Final = frozenset({429, 500, 502, 503, 504})
 ASK_OTHERS: Final = (
     "start another node of the cluster that still has its wheel, and see in its log why it gave "
@@ -79,8 +90,9 @@ class Want:
     proof_key: bytes
     spare_bytes: int
     """`disk_free_min_bytes`: stays free beside the copy."""
-    starts: Mapping[int, int]
-    """The first offset of each partition of the buffer: the copy must have read up to there."""
+    starts: Callable[[], Mapping[int, int]]
+    """Asks for the first offset of each partition of the buffer: the copy must have read up to
+    there. They move while it is copied."""
     donor: str | None = None
     """The only node to fetch from; None: any."""
 
@@ -123,6 +135,8 @@ class Fetch:
         self._tell_more = tell
         self._keys = MemberKeys(want.proof_key, want.settings.realm)
         self._draft = Draft(want.directory)
+        self._spoiled: Counter[str] = Counter()
+        """Copies that were no checkpoint, by the life of the donor."""
         self.view = FetchView()
 
     def run(self, patience_s: float) -> Fetched:
@@ -136,12 +150,12 @@ class Fetch:
             last_ms = began_ms
             while True:
                 done_before = self.view.done_bytes
-                for donor in self._donors():
+                for fetch, whose in self._ways(began_ms):
                     try:
-                        return self._fetch_from(donor, began_ms)
+                        return fetch()
                     except DonorError as error:
-                        self.view.problems[donor.node] = str(error)
-                        log.warning("fetch_failed", donor=donor.node, problem=str(error))
+                        self.view.problems[whose] = str(error)
+                        log.warning("fetch_failed", donor=whose, problem=str(error))
                 if self.view.done_bytes != done_before:
                     last_ms = self._clock.monotonic_ms()
                 if self._clock.monotonic_ms() - last_ms >= patience_s * 1000:
@@ -154,6 +168,14 @@ class Fetch:
         problems = [f"{node}: {problem}" for node, problem in sorted(self.view.problems.items())]
         return "; ".join(problems) or "no other node is announced in etcd"
 
+    def _ways(self, began_ms: int) -> Iterator[tuple[Callable[[], Fetched], str]]:
+        """Yield what may bring a wheel, in the order in which to try, and whose wheel."""
+        source = self._draft.source or {}
+        if source.get("is_whole") and self._want.donor in (None, source.get("node")):
+            yield partial(self._install, source, began_ms), str(source.get("node"))
+        for donor in self._donors():
+            yield partial(self._fetch_from, donor, began_ms), donor.node
+
     # Donors.
 
     def _donors(self) -> list[Member]:
@@ -162,13 +184,15 @@ class Fetch:
         asked = {
             name: value
             for name, value in self._members().items()
-            if name != self._want.node and self._want.donor in (None, name)
+            if name != self._want.node
+            and self._want.donor in (None, name)
+            and self._spoiled[Member.of(name, value).life] < SPOILED_MAX
         }
         return donors_among(asked, self.view.problems, lambda member: member.life != life)
 
     def _fetch_from(self, member: Member, began_ms: int) -> Fetched:
         """Copy all of one donor's snapshot. Raise DonorError if it does not come to that."""
-        want, donor = self._want, DonorCalls(member, self._keys, self._clock)
+        donor = DonorCalls(member, self._keys, self._clock)
         resumed = self._resumed(donor)
         about = resumed or self._begun(donor)
         donor.snapshot, donor.catalogue_bytes = about["snapshot"], about["catalogue_bytes"]
@@ -177,18 +201,35 @@ class Fetch:
         log.info("fetch_begun", donor=member.node, bytes=size_bytes, is_resumed=resumed is not None)
         try:
             self._draft.copy(donor, self._tell)
+        except CorruptionError as error:
+            raise self._spoilt(member.life, error) from error
+        source = {**_source(member, about), "is_whole": True, "bytes": size_bytes}
+        self._draft.note_source(source)
+        donor.end()
+        return self._install(source, began_ms)
+
+    def _install(self, source: Mapping[str, Any], began_ms: int) -> Fetched:
+        """Verify a copy that is whole, and put it in its place. DonorError if it is of no use."""
+        want, node, size_bytes = self._want, str(source["node"]), int(source["bytes"])
+        self.view.donor, self.view.bytes = node, size_bytes
+        try:
             progress = self._draft.verify(want.settings.partitions, self._tell)
             self._require_ours(progress)
-            donor.end()
-            self._draft.install(2 * want.spare_bytes)
-        except DiskFullError:
-            raise
         except CorruptionError as error:
-            self._draft.clear()
-            raise DonorError(str(error)) from error
+            raise self._spoilt(str(source["life"]), error) from error
+        except DonorError:
+            # It is a checkpoint, only too old by now: a later one has most of it in common.
+            self._draft.note_source({**source, "is_whole": False})
+            raise
+        self._draft.install(2 * want.spare_bytes)
         took_ms = self._clock.monotonic_ms() - began_ms
-        log.info("fetch_ended", donor=member.node, bytes=size_bytes, took_ms=took_ms)
-        return Fetched(member.node, size_bytes, took_ms, progress)
+        log.info("fetch_ended", donor=node, bytes=size_bytes, took_ms=took_ms)
+        return Fetched(node, size_bytes, took_ms, progress)
+
+    def _spoilt(self, life: str, error: CorruptionError) -> DonorError:
+        self._spoiled[life] += 1
+        self._draft.clear()
+        return DonorError(str(error))
 
     def _resumed(self, donor: "DonorCalls") -> dict[str, Any] | None:
         """Return what the snapshot is of which a part was copied; None if it has ended."""
@@ -196,17 +237,32 @@ class Fetch:
         if source is None or source.get("life") != donor.member.life:
             return None
         try:
-            return self._accepted(donor.described(str(source["snapshot"])))
+            about = self._accepted(donor.described(str(source["snapshot"])))
         except DonorError:
             return None
+        self._require_room(about)
+        return about
 
     def _begun(self, donor: "DonorCalls") -> dict[str, Any]:
         about = self._accepted(donor.begin(self._want.node))
-        self._draft.begin({"snapshot": about["snapshot"], "life": donor.member.life})
+        donor.snapshot = about["snapshot"]
+        try:
+            self._require_room(about)
+        except DiskFullError:
+            donor.end()
+            raise
+        source = _source(donor.member, about)
+        former = self._draft.source
+        if former is not None and former.get("life") == donor.member.life:
+            self._draft.rebase(source)
+        else:
+            self._draft.begin(source)
+        return about
+
+    def _require_room(self, about: Mapping[str, Any]) -> None:
         # Twice the catalogue: LevelDB merges its tables.
         needed_bytes = about["bytes"] + 2 * about["catalogue_bytes"]
         self._draft.require_room(needed_bytes, self._want.spare_bytes)
-        return about
 
     def _accepted(self, about: dict[str, Any]) -> dict[str, Any]:
         """Return what is described if it is of use here. Raise DonorError."""
@@ -219,7 +275,7 @@ class Fetch:
         return about
 
     def _require_reached(self, reached: Sequence[int]) -> None:
-        for partition, start in self._want.starts.items():
+        for partition, start in self._want.starts().items():
             if reached[partition] < start:
                 raise DonorError(
                     f"its checkpoint is at offset {reached[partition]} of partition {partition}, "
@@ -254,13 +310,19 @@ def donors_among(
         answer = get(f"http://{member.admin}/status")
         status = answer.fields() if answer else None
         if status is None or not status.get("ready"):
-            why = "does not answer" if status is None else f"is not ready: {status['unready']}"
+            unready = None if status is None else status.get("unready", "it does not say why")
+            why = "does not answer" if unready is None else f"is not ready: {unready}"
             problems[name] = why
             continue
         busy = len(status.get("snapshots") or ())
         order = (is_other(member), status.get("role") == "master", busy, name)
         found.append((order, member))
     return [member for _, member in sorted(found)]
+
+
+def _source(member: Member, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a copy remembers of where it comes from."""
+    return {"node": member.node, "life": member.life, "snapshot": about["snapshot"]}
 
 
 class DonorCalls:

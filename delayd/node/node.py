@@ -49,6 +49,7 @@ from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.node.snapshots.donor import Donor
 from delayd.node.snapshots.fetching import ready_directory
+from delayd.node.snapshots.leftovers import Leftovers
 from delayd.node.startup_checks import (
     check_disk_limit,
     check_guarantee,
@@ -65,7 +66,7 @@ from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads, Threads
 from delayd.wheel.disk import SystemDisk
-from delayd.wheel.draft import note_damage, remove_replaced
+from delayd.wheel.draft import note_damage
 from delayd.wheel.layout import Layout
 from delayd.wheel.recovery import remove_scratch
 from delayd.wheel.reserve import Reserve
@@ -302,7 +303,9 @@ class Node:
             check_old_keys(self._bus, replica, key, clock, timeout_ms)
             replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
             remove_scratch(Layout(str(config.data_dir)))
-            replica.room_makers.append(lambda: remove_replaced(config.data_dir))
+            leftovers = Leftovers(config.data_dir)
+            leftovers.tidy()
+            replica.room_makers.append(leftovers.give_way)
             folder = config.data_dir / "exports"
             return replica, Exporter(replica, clock, folder=folder, node=config.node)
         except BaseException:

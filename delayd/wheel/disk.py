@@ -266,11 +266,16 @@ class SystemDisk:
             self.close(file)
 
     def free_bytes(self, path: str) -> int:
+        return self.free_bytes_with(path, 0, 0)
+
+    def free_bytes_with(self, path: str, more_bytes: int, more_inodes: int) -> int:
+        """Return what `free_bytes` will, once files of so many bytes and inodes are removed."""
         with _failing("ask for the free space of", path):
             found = os.statvfs(path)
-        free_bytes = found.f_bavail * found.f_frsize
+        free_bytes = found.f_bavail * found.f_frsize + more_bytes
         # A file system without a limit of inodes tells of none.
-        return min(free_bytes, found.f_favail * INODE_BYTES) if found.f_files else free_bytes
+        inodes_bytes = (found.f_favail + more_inodes) * INODE_BYTES
+        return min(free_bytes, inodes_bytes) if found.f_files else free_bytes
 
 
 class FailureLatch:

@@ -1,13 +1,13 @@
 """Drafts: a copy of another node's wheel, from its first byte to its place in the data directory.
 
-    DIR/fetch/LOCK           locked by the process that copies
-    DIR/fetch/source.json    whose snapshot it is
+    DIR/fetch/LOCK           locked by the process that copies or installs
+    DIR/fetch/source.json    whose snapshot it is, and whether all of it was copied
     DIR/fetch/wheel/         the copy: catalogue, slots, and format.json once it is verified
     DIR/fetch/verified       from here on it takes its place, whoever goes on with it
     DIR/replaced/            the wheel that was there before, while there is room
     DIR/damage.json          what damage a node has met in the wheel, for its next start
 
-    1. add the lines of the catalogue   2. append the stream of the files (`snapshot.py`)
+    1. add the lines of the catalogue   2. append what the files lack of the stream (`snapshot.py`)
     3. verify every frame of every file against its line   4. sync, and write `verified`
     5. rename the old wheel to `replaced`, then the copy to its place, format.json last
 
@@ -15,32 +15,40 @@ Everything lies in the data directory, because that may be the root of a volume,
 within a volume. A kill before step 4 leaves a copy to go on with; after it, `finish` ends step 5 at
 the next start, before anybody opens the wheel.
 
-Invariant: the wheel in the data directory is the old one or the verified copy, or `verified` is
-there and says that it is on its way.
+Invariants:
+- the wheel in the data directory is the old one or the verified copy, or `verified` is there and
+  says that it is on its way;
+- a wheel is only removed if its room is what the copy lacks, and enough;
+- `damage.json` lies beside the wheel that it is about, and goes where that goes.
 """
 
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from delayd.errors import CorruptionError, DiskError, DiskFullError, is_disk_full
-from delayd.runtime.atomic_file import sync_folder, write_atomically
+import structlog
+
+from delayd.errors import CorruptionError, DiskError, DiskFullError
 from delayd.wheel import Progress
 from delayd.wheel.catalogue import PROGRESS, Catalogue
 from delayd.wheel.checking import check_segment
 from delayd.wheel.disk import SystemDisk
-from delayd.wheel.layout import Layout
+from delayd.wheel.draft_files import Room, is_at, remove, sync, translated, write_durably
+from delayd.wheel.layout import Layout, SegmentName, parse_hour, parse_segment_file
 from delayd.wheel.recovery import write_format
 from delayd.wheel.snapshot import FileStream, Line
+
+log = structlog.get_logger()
 
 ANOTHER: Final = "the copy is removed, and another one is fetched"
 _PARTS: Final = ("slots", "catalogue", "format.json")
 """What makes a wheel, in the order in which it takes its place."""
+_NOTES: Final = ("format.json.discarded", "damage.json")
+"""What is said of the wheel in place: that it is being removed, that it is damaged."""
 Tell = Callable[[str, int, int], None]
 """Gets the stage, the bytes that are done, and the total; of the catalogue roughly."""
 
@@ -70,12 +78,15 @@ class Draft:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from the copy. DiskError if one is at it."""
-        with _translated(self._root):
+        with translated(self._root):
             self._root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            with _translated(self._root):
+            with translated(self._root):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever had the lock may have removed it meanwhile, with all that it protects.
+                if not is_at(descriptor, self._root / "LOCK"):
+                    raise BlockingIOError
             yield
         finally:
             os.close(descriptor)
@@ -94,17 +105,33 @@ class Draft:
     def begin(self, source: Mapping[str, Any]) -> None:
         """Forget what was copied, and begin with this snapshot. DiskError."""
         self.clear()
-        with _translated(self._root):
+        with translated(self._root):
             Path(self._layout.slots).mkdir(parents=True)
-        _write_durably(self._root / "source.json", json.dumps(dict(source)))
+        self.note_source(source)
+
+    def rebase(self, source: Mapping[str, Any]) -> None:
+        """Go on with a later snapshot of the same life of the same node: files that were copied
+        are kept, as far as it still has them. DiskError."""
+        catalogue, former = Path(self._layout.catalogue), self._root / "former"
+        with translated(self._root):
+            remove(former)
+            if catalogue.exists():
+                catalogue.rename(former)
+        self.note_source(source)
+        with translated(self._root):
+            remove(former)
+
+    def note_source(self, source: Mapping[str, Any]) -> None:
+        """Write down, durably, whose snapshot it is. DiskError."""
+        write_durably(self._root / "source.json", json.dumps(dict(source)))
 
     def clear(self) -> None:
         """Remove the copy, but not the lock. DiskError."""
         self._folders.clear()
-        with _translated(self._root):
+        with translated(self._root):
             (self._root / "source.json").unlink(missing_ok=True)
-            for name in ("verified", "wheel"):
-                _remove(self._root / name)
+            for name in ("verified", "former", "wheel"):
+                remove(self._root / name)
 
     # The copy.
 
@@ -120,29 +147,45 @@ class Draft:
                 done += sum(map(sum, ((len(k), len(v)) for k, v in lines)))
                 tell("catalogue", done, max(done, source.catalogue_bytes))
             stream = FileStream(catalogue.counted_lines())
-        position = self._position(stream)
+        self._drop_others(stream)
+        position = self._first_missing(stream, 0)
         while position < stream.size_bytes:
             data = source.bytes_at(position)
             self._append(stream, position, data)
-            position += len(data)
+            position = self._first_missing(stream, position + len(data))
             tell("files", position, stream.size_bytes)
+        for name, start, first, size_bytes in stream.files():
+            if size_bytes == 0:  # All of the hour was split.
+                self._write(name, start, first, b"")
 
     def _catalogue(self) -> Catalogue:
         return Catalogue(self._layout.catalogue, create=True)
 
-    def _position(self, stream: FileStream) -> int:
-        """Return how much of the stream is in the files."""
-        done = 0
-        for name, start, _, size_bytes in stream.files():
-            path = self._layout.segment_file(name)
-            try:
-                found = os.stat(path).st_size  # noqa: PTH116
-            except FileNotFoundError:
-                return done
-            if found < start + size_bytes:
-                return done + max(0, found - start)
-            done += size_bytes
-        return done
+    def _drop_others(self, stream: FileStream) -> None:
+        """Remove files that an earlier snapshot had, and this one has not, or not as long."""
+        ends = {name: start + size for name, start, _, size in stream.files()}
+        for folder in self._disk.list_folder(self._layout.slots):
+            hour = parse_hour(folder.name)
+            for item in self._disk.list_folder(f"{self._layout.slots}/{folder.name}"):
+                name = None if hour is None else parse_segment_file(item.name, hour)
+                if name is None or item.bytes > ends.get(name, -1):
+                    self._disk.unlink(f"{self._layout.slots}/{folder.name}/{item.name}")
+            self._disk.remove_folder(f"{self._layout.slots}/{folder.name}")
+
+    def _first_missing(self, stream: FileStream, position: int) -> int:
+        """Return the first byte of the stream from this one on that is not in the files."""
+        for name, _, first, size_bytes in stream.pieces(position, stream.size_bytes):
+            found = self._length_of(name) or 0
+            if found < first + size_bytes:
+                return position + max(0, found - first)
+            position += size_bytes
+        return position
+
+    def _length_of(self, name: SegmentName) -> int | None:
+        try:
+            return os.stat(self._layout.segment_file(name)).st_size  # noqa: PTH116
+        except FileNotFoundError:
+            return None
 
     def _append(self, stream: FileStream, position: int, data: bytes) -> None:
         """Write bytes of the stream, which is there up to `position`."""
@@ -152,22 +195,28 @@ class Draft:
             )
         at = 0
         for name, start, first, size_bytes in stream.pieces(position, len(data)):
-            path = self._layout.segment_file(name)
-            if name.hour not in self._folders:
-                self._disk.make_folder(self._layout.hour_folder(name.hour))
-                self._folders.add(name.hour)
-            is_new = first == start
-            if is_new:
-                _remove(Path(path))
-            file = self._disk.open(path, create=is_new)
-            try:
-                if is_new and start:
-                    # What was split off is a hole, as where it comes from.
-                    self._disk.truncate(path, start)
-                self._disk.append(file, data[at : at + size_bytes])
-            finally:
-                self._disk.close(file)
+            self._write(name, start, first, data[at : at + size_bytes])
             at += size_bytes
+
+    def _write(self, name: SegmentName, start: int, first: int, data: bytes) -> None:
+        """Write to one file what it lacks of these bytes, which begin at `first` in it."""
+        path = self._layout.segment_file(name)
+        if name.hour not in self._folders:
+            self._disk.make_folder(self._layout.hour_folder(name.hour))
+            self._folders.add(name.hour)
+        found = self._length_of(name)
+        if found is not None and found >= first + len(data):
+            return
+        file = self._disk.open(path, create=found is None)
+        try:
+            if (found or 0) < start:
+                # What was split off is a hole, as where it comes from.
+                self._disk.truncate(path, start)
+                found = start
+            assert (found or 0) >= first, "files are copied from their first byte on"
+            self._disk.append(file, data[(found or 0) - first :])
+        finally:
+            self._disk.close(file)
 
     # From the copy to the wheel.
 
@@ -214,72 +263,119 @@ class Draft:
         The old wheel is kept if at least `keep_bytes` are free then. Raises DiskError; `finish`
         goes on then.
         """
-        with _translated(self._root):
-            _remove(Path(self._home.replaced))
-        _write_durably(self._root / "verified", "")
-        finish(Path(self._home.root))
+        with translated(self._root):
+            remove(Path(self._home.replaced))
+        write_durably(self._root / "verified", "")
+        _finish(self._home)
         if self._disk.free_bytes(self._home.root) < keep_bytes:
             remove_replaced(Path(self._home.root))
 
     def require_room(self, needed_bytes: int, spare_bytes: int) -> None:
-        """Remove the old wheel as far as the copy needs its room: what was replaced before, then
-        the one in place, which nothing can use. DiskFullError if that does not do."""
-        for give_way in (self._remove_replaced, self._remove_old):
-            if self._disk.free_bytes(self._home.root) >= needed_bytes + spare_bytes:
-                return
-            give_way()
-        free_bytes = self._disk.free_bytes(self._home.root)
-        if free_bytes < needed_bytes + spare_bytes:
+        """See that a copy of so many bytes fits, what was copied of it included.
+
+        If it does not, remove what was replaced before, then the wheel in place, which nothing can
+        use: only as much as is needed, and only if the copy fits then. DiskFullError if it cannot.
+        """
+        root = Path(self._home.root)
+        copied, replaced = Room.of(self._root), Room.of(Path(self._home.replaced))
+        in_place = sum((Room.of(root / name) for name in _PARTS), Room(0, 0))
+        needed_bytes += spare_bytes
+        most_bytes = self._free_bytes(copied + replaced + in_place)
+        if most_bytes < needed_bytes:
             raise DiskFullError(
-                f"a copy of the wheel needs {needed_bytes} bytes beside disk_free_min_bytes = "
-                f"{spare_bytes}, and {free_bytes} are free in {self._home.root}",
+                f"a copy of the wheel needs {needed_bytes - spare_bytes} bytes beside "
+                f"disk_free_min_bytes = {spare_bytes}, and {most_bytes} would be free in "
+                f"{self._home.root} without the wheel that is there; nothing was removed",
                 remedy="give the node a larger volume",
             )
+        for give_way in (self._remove_replaced, self._remove_old):
+            if self._free_bytes(copied) < needed_bytes:
+                give_way()
+
+    def _free_bytes(self, more: Room) -> int:
+        return self._disk.free_bytes_with(self._home.root, more.bytes, more.inodes)
 
     def _remove_replaced(self) -> None:
-        remove_replaced(Path(self._home.root))
+        if Path(self._home.replaced).exists():
+            remove_replaced(Path(self._home.root))
+            log.warning("replaced_wheel_removed", why="the copy of another one needs its room")
 
     def _remove_old(self) -> None:
-        with _translated(Path(self._home.root)):
-            for name in reversed(_PARTS):
-                _remove(Path(self._home.root, name))
+        # The note of its damage goes last: until then every start goes on here.
+        with translated(Path(self._home.root)):
+            for name in (*reversed(_PARTS), *_NOTES):
+                remove(Path(self._home.root, name))
+            sync(Path(self._home.root))
+        log.warning("unusable_wheel_removed", why="the copy of another one needs its room")
 
 
 def finish(directory: Path) -> bool:
     """Put a verified copy in its place, as far as that was not done; return whether there was one.
 
-    Call it before the wheel is opened. Raises DiskError.
+    Call it before the wheel is opened. Raises DiskError, also if another process is at it.
     """
-    home = Layout(str(directory.absolute()))
+    if not Path(Layout(str(directory)).draft, "verified").exists():
+        return False
+    with Draft(directory).locked():
+        return _finish(Layout(str(directory.absolute())))
+
+
+def _finish(home: Layout) -> bool:
+    """Do what `finish` says, under the lock."""
     root, copy, old = Path(home.root), Path(home.draft, "wheel"), Path(home.replaced)
     if not Path(home.draft, "verified").exists():
         return False
-    with _translated(root):
+    with translated(root):
         old.mkdir(exist_ok=True)
         # What is in its place already is not in the copy any more.
         moved = [name for name in reversed(_PARTS) if (copy / name).exists()]
-        for name in (*moved, Path(home.damage).name):
+        for name in (*moved, *_NOTES):
             if (root / name).exists():
                 (root / name).rename(old / name)
-        _sync(root, old)
+        sync(root, old)
         for name in reversed(moved):
             (copy / name).rename(root / name)
         if moved:
-            _sync(root, copy)
-        for left in sorted(Path(home.draft).iterdir(), key=lambda path: path.name == "verified"):
-            _remove(left)
-        Path(home.draft).rmdir()
+            sync(root, copy)
         if not any(old.iterdir()):
             old.rmdir()
-        _sync(root)
+        _remove_draft(Path(home.draft))
+        sync(root)
     return True
+
+
+def remove_abandoned(directory: Path) -> bool:
+    """Remove a copy that nobody goes on with; return whether there was one. The caller has the
+    wheel open, so none takes its place. DiskError, also if another process copies."""
+    root = Path(Layout(str(directory.absolute())).draft)
+    if not root.exists():
+        return False
+    with Draft(directory).locked(), translated(root):
+        _remove_draft(root)
+    return True
+
+
+def _remove_draft(root: Path) -> None:
+    """Remove a copy with its lock, which the caller holds."""
+    last = ("verified", "LOCK")
+    left = [path for path in root.iterdir() if path.name not in last]
+    for path in (*left, *(root / name for name in last)):
+        remove(path)
+    with suppress(OSError):  # Another process may just begin one.
+        root.rmdir()
 
 
 def remove_replaced(directory: Path) -> None:
     """Give back the room of the wheel that was replaced, if there is one. DiskError."""
     replaced = Path(Layout(str(directory)).replaced)
-    with _translated(replaced):
-        _remove(replaced)
+    with translated(replaced):
+        remove(replaced)
+
+
+def kept_aside_bytes(directory: Path) -> int | None:
+    """Return the room of the wheel that was replaced; None if there is none. DiskError."""
+    replaced = Path(Layout(str(directory)).replaced)
+    return Room.of(replaced).bytes if replaced.exists() else None
 
 
 def is_under_way(directory: Path) -> bool:
@@ -301,7 +397,7 @@ def note_damage(directory: Path, why: str) -> None:
     """Leave word of damage for the next start of the node. A disk that does not take it is no
     reason to fail: the node meets the damage again."""
     with suppress(DiskError):
-        _write_durably(Path(Layout(str(directory)).damage), json.dumps({"why": why}))
+        write_durably(Path(Layout(str(directory)).damage), json.dumps({"why": why}))
 
 
 def noted_damage(directory: Path) -> str | None:
@@ -317,38 +413,5 @@ def noted_damage(directory: Path) -> str | None:
 def forget_damage(directory: Path) -> None:
     """Forget what was noted, because it was mended. DiskError."""
     path = Path(Layout(str(directory)).damage)
-    with _translated(path):
+    with translated(path):
         path.unlink(missing_ok=True)
-
-
-def _write_durably(path: Path, text: str) -> None:
-    with _translated(path):
-        write_atomically(path, text)
-
-
-def _sync(*folders: Path) -> None:
-    for folder in folders:
-        sync_folder(folder)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BlockingIOError as error:
-        raise DiskError(
-            f"another process copies a wheel into {path}",
-            remedy="wait until it has ended, or stop it",
-        ) from error
-    except OSError as error:
-        raise (DiskFullError if is_disk_full(error) else DiskError)(
-            f"cannot write {error.filename or path}: {error.strerror}",
-            remedy="look at the volume of the data directory: its room, its rights, its health",
-        ) from error

@@ -77,7 +77,10 @@ def recover(layout: Layout, disk: Disk, partitions: int) -> Recovered:
 
 
 def discard(layout: Layout, disk: Disk) -> None:
-    """Remove a wheel that is closed. `recover` goes on with what a crash has cut short."""
+    """Remove a wheel that is closed. `recover` goes on with what a crash has cut short.
+
+    Raises DiskError: `recover` tries again at the next start.
+    """
     names = {item.name for item in disk.list_folder(layout.root)}
     if layout.discarded.rpartition("/")[2] not in names:
         disk.rename(layout.format, layout.discarded)
@@ -86,7 +89,7 @@ def discard(layout: Layout, disk: Disk) -> None:
         for name in files:
             disk.unlink(layout.segment_file(name))
         disk.remove_folder(layout.hour_folder(hour))
-    shutil.rmtree(layout.catalogue, ignore_errors=True)
+    _remove_tree(layout.catalogue, "which belongs to a wheel that is being removed")
     disk.unlink(layout.discarded)
     disk.sync_folder(layout.root)
 
@@ -94,13 +97,17 @@ def discard(layout: Layout, disk: Disk) -> None:
 def remove_scratch(layout: Layout) -> None:
     """Remove the scratch folder that a killed repair has left; the caller holds the directory's
     lock, so no repair is running. Raise DiskError if that fails."""
+    _remove_tree(layout.scratch, "which a repair has left")
+
+
+def _remove_tree(path: str, what: str) -> None:
     try:
-        shutil.rmtree(layout.scratch)
+        shutil.rmtree(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise DiskError(
-            f"cannot remove {layout.scratch}, which a repair has left: {error.strerror}",
+            f"cannot remove {path}, {what}: {error.strerror}",
             remedy="let the user that runs delayd write there, then start it again",
         ) from error
 

@@ -6,7 +6,7 @@ before the wheel is opened, and instead of going without a checkpoint. It is tak
 is plenty.
 
     free bytes, by `disk_free_min_bytes`
-    2.5 and more   the file is made: half of the limit
+    2.5 and more   the file is made, or made again if it is too short: half of the limit
     below 1/8      the file is removed: half of the limit is free, so that the node is *short*, and
                    not *full* (docs/design/storage.md, "Short of room")
 
@@ -34,7 +34,8 @@ class Reserve:
         self._folder = folder
         self._path = f"{folder}/{FILE}"
         self._limit_bytes = limit_bytes
-        self._is_kept = any(item.name == FILE for item in disk.list_folder(folder))
+        self._kept_bytes = next((i.bytes for i in disk.list_folder(folder) if i.name == FILE), None)
+        """The size of the file; None if there is none. A crash may have left it short or empty."""
         self._is_possible = True
 
     def tend(self) -> None:
@@ -45,24 +46,29 @@ class Reserve:
     def release_if_low(self) -> bool:
         """Give the room back if nearly nothing is free; return whether there was any to give."""
         free_bytes = self._disk.free_bytes(self._folder)
-        if not self._is_kept or free_bytes >= self._limit_bytes // 8:
+        if not self._kept_bytes or free_bytes >= self._limit_bytes // 8:
             return False
-        self._disk.unlink(self._path)
-        self._is_kept = False
+        self._remove()
         log.warning("disk_reserve_released", free_bytes=free_bytes)
         return True
 
     def _keep(self, free_bytes: int) -> None:
         """Take the room if there is plenty, and it is not taken yet."""
         size_bytes = self._limit_bytes // 2
-        if self._is_kept or not self._is_possible or size_bytes == 0:
+        if not self._is_possible or size_bytes == 0 or (self._kept_bytes or 0) >= size_bytes:
             return
         if free_bytes < 5 * size_bytes:
             return
         try:
+            if self._kept_bytes is not None:
+                self._remove()
             self._disk.reserve(self._path, size_bytes)
         except DiskError as error:
             self._is_possible = False
             log.warning("disk_reserve_impossible", error=str(error))
             return
-        self._is_kept = True
+        self._kept_bytes = size_bytes
+
+    def _remove(self) -> None:
+        self._disk.unlink(self._path)
+        self._kept_bytes = None

@@ -19,7 +19,7 @@ from wheel_snapshots import SOURCE, Held, contents_of, running
 from wheels_on_disk import SLOTS
 
 from delayd.commands.examine.verifying import verify
-from delayd.wheel.draft import Draft, finish, note_damage, noted_damage
+from delayd.wheel.draft import Draft, finish, note_damage, noted_damage, remove_abandoned
 from delayd.wheel.storage import Wheel
 
 WATCHED = (
@@ -56,6 +56,7 @@ def play(a: Path, b: Path, dies_at: int) -> int:
             draft.install(0)
     snapshot.close()
     wheel.close()
+    remove_abandoned(b)  # As a node does that has opened its wheel.
     return steps
 
 

@@ -4,8 +4,9 @@ A *pin* is one snapshot for one node. It holds files that would have been unlink
 room as time passes. It ends
 
 1. when the node that asked for it has it all, or begins another one,
-2. when nobody has asked for anything of it for IDLE_S, or PIN_S after its beginning,
-3. when the disk is short of room, or this node ends.
+2. when nobody has asked for anything of it for IDLE_S,
+3. PIN_S after its beginning, unless the copy has advanced within IDLE_S; PIN_MAX_S in any case,
+4. when the disk is short of room, or this node ends.
 
 The replica's lock is taken to hold and release files, for some microseconds. All pins together give
 `snapshot_bytes_per_s`.
@@ -33,6 +34,8 @@ PINS_MAX: Final = 2
 IDLE_S: Final = 600
 """A node that was killed while it copied is started again within it, and goes on."""
 PIN_S: Final = 6 * 3600
+PIN_MAX_S: Final = 48 * 3600
+"""At the default rate a copy gets 11 TB by then. The next snapshot keeps what it has."""
 LINES_BYTES: Final = 256 * 1024
 """Of one answer with lines: some 5 ms."""
 CHUNK_BYTES: Final = 1024 * 1024
@@ -52,7 +55,11 @@ class Pin:
     snapshot: Snapshot
     began_ms: int
     used_ms: int
+    advanced_ms: int
+    """When it last got lines or bytes for the first time."""
     sent_bytes: int = 0
+    key: bytes = b""
+    """How far the lines were given."""
     position: int = 0
     """How far the stream of files was given."""
     timer: threading.Timer | None = field(default=None)
@@ -88,7 +95,7 @@ class Donor:
                 raise NoSnapshotError(f"{len(self._pins)} other nodes are copying this one")
             snapshot = self._held_snapshot()
             now_ms = self._clock.monotonic_ms()
-            pin = Pin(secrets.token_hex(8), fetcher, snapshot, now_ms, now_ms)
+            pin = Pin(secrets.token_hex(8), fetcher, snapshot, now_ms, now_ms, now_ms)
             with self._lock:
                 self._pins[pin.id] = pin
                 self._watch(pin)
@@ -129,6 +136,8 @@ class Donor:
         pin = self._pin(id)
         lines: list[Line] = self._read(pin, lambda: pin.snapshot.lines_after(key, LINES_BYTES))
         pin.sent_bytes += sum(len(key) + len(value) for key, value in lines)
+        if lines and lines[-1][0] > pin.key:
+            pin.key, pin.advanced_ms = lines[-1][0], self._clock.monotonic_ms()
         return lines
 
     def bytes_at(self, id: str, position: int, size_bytes: int | None = None) -> bytes:
@@ -138,7 +147,8 @@ class Donor:
         size = min(size_bytes or CHUNK_BYTES, CHUNK_BYTES)
         data: bytes = self._read(pin, lambda: pin.snapshot.bytes_at(position, size))
         pin.sent_bytes += len(data)
-        pin.position = max(pin.position, position + len(data))
+        if position + len(data) > pin.position:
+            pin.position, pin.advanced_ms = position + len(data), self._clock.monotonic_ms()
         return data
 
     def _read(self, pin: Pin, read: Callable[[], Any]) -> Any:
@@ -207,8 +217,7 @@ class Donor:
         pin.timer.start()
 
     def _look(self, pin: Pin) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - pin.used_ms >= IDLE_S * 1000 or now_ms - pin.began_ms >= PIN_S * 1000:
+        if _is_over(pin, self._clock.monotonic_ms()):
             self.end(pin.id)
             return
         with self._lock:
@@ -225,6 +234,14 @@ class Donor:
             with self._replica.changed:
                 self._replica.wheel.snapshots.release()
             log.info("snapshot_ended", fetcher=pin.fetcher, sent_bytes=pin.sent_bytes)
+
+
+def _is_over(pin: Pin, now_ms: int) -> bool:
+    """Return whether nobody needs this snapshot any more, or had it for long enough."""
+    age_s, unused_s, unmoved_s = (
+        (now_ms - then_ms) / 1000 for then_ms in (pin.began_ms, pin.used_ms, pin.advanced_ms)
+    )
+    return unused_s >= IDLE_S or age_s >= PIN_MAX_S or (age_s >= PIN_S and unmoved_s >= IDLE_S)
 
 
 def rate_and_rest(done_bytes: int, left_bytes: int, took_ms: int) -> dict[str, int | None]:

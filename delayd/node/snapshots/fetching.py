@@ -7,6 +7,7 @@ look at.
 Source: docs/design/storage.md, "Snapshots".
 """
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,12 @@ def new_fetch(
     tell: Tell = lambda stage, done, total: None,
 ) -> Fetch:
     """Return the fetch of a wheel for this node, from one donor or from any."""
-    with closing(bus.cluster()) as kafka:
-        timeout_ms = int(config.connect_timeout_s * 1000)
-        starts = kafka.start_offsets(settings.buffer.name, timeout_ms)
+
+    def starts() -> Mapping[int, int]:
+        with closing(bus.cluster()) as kafka:
+            timeout_ms = int(config.connect_timeout_s * 1000)
+            return kafka.start_offsets(settings.buffer.name, timeout_ms)
+
     want = Want(
         node=config.node,
         directory=config.data_dir,

@@ -6,6 +6,8 @@ DRAFT = "delayd/wheel/draft.py"
 FILES = "delayd/wheel/files.py"
 FETCHING = "delayd/cluster/fetching.py"
 PROOF = "delayd/cluster/member_proof.py"
+DRAFT_TESTS = "tests/unit/wheel/test_drafts.py"
+DONOR_TESTS = "tests/unit/node/snapshots/test_donor.py"
 WHEEL_TESTS = "tests/unit/wheel/test_snapshots.py"
 HTTP_TESTS = "tests/unit/cluster/test_fetching.py"
 SOURCE = "storage.md#snapshots"
@@ -114,6 +116,86 @@ SNAPSHOTS: tuple[Mutant, ...] = (
         "        if self.holds:\n            return\n",
         "",
         f"{WHEEL_TESTS}::test_a_copy_is_the_checkpoint_whatever_happens_beside_it",
+        is_simulated=False,
+    ),
+    one_edit(
+        "punched-under-a-snapshot",
+        "no file is unlinked, cut or punched while a snapshot reads it",
+        SOURCE,
+        FILES,
+        "        if self.holds or start - hour.punched < PUNCH_BYTES_MIN:\n",
+        "        if start - hour.punched < PUNCH_BYTES_MIN:\n",
+        f"{DRAFT_TESTS}::test_nothing_is_punched_under_a_snapshot",
+        is_simulated=False,
+    ),
+    one_edit(
+        "removed-in-vain",
+        "a wheel gives way to a copy only if that fits then",
+        SOURCE,
+        DRAFT,
+        "        if most_bytes < needed_bytes:\n",
+        "        if most_bytes < 0:\n",
+        f"{DRAFT_TESTS}::test_a_copy_that_cannot_fit_removes_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
+        "damage-outlives-its-wheel",
+        "the note of damage goes with the wheel that it is about",
+        SOURCE,
+        DRAFT,
+        "            for name in (*reversed(_PARTS), *_NOTES):\n",
+        "            for name in reversed(_PARTS):\n",
+        f"{DRAFT_TESTS}::test_as_much_gives_way_as_the_copy_needs",
+        is_simulated=False,
+    ),
+    one_edit(
+        "removal-inherited",
+        "a wheel whose removal was cut short takes its mark along when a copy takes its place",
+        SOURCE,
+        DRAFT,
+        "        for name in (*moved, *_NOTES):\n",
+        '        for name in (*moved, "damage.json"):\n',
+        f"{DRAFT_TESTS}::test_a_wheel_that_was_being_removed_does_not_take_the_copy_with_it",
+        is_simulated=False,
+    ),
+    one_edit(
+        "former-files-kept",
+        "a copy keeps no file of an earlier snapshot that the later one does not have",
+        SOURCE,
+        DRAFT,
+        "        self._drop_others(stream)\n",
+        "",
+        f"{DRAFT_TESTS}::test_a_copy_goes_on_with_a_later_snapshot",
+        is_simulated=False,
+    ),
+    one_edit(
+        "pinned-for-ever",
+        "a snapshot is held while its copy advances, for a bounded time",
+        SOURCE,
+        "delayd/node/snapshots/donor.py",
+        "age_s >= PIN_MAX_S or ",
+        "",
+        f"{DONOR_TESTS}::test_a_copy_that_advances_keeps_its_snapshot",
+        is_simulated=False,
+    ),
+    one_edit(
+        "overtaken-copy-installed",
+        "a copy that the buffer has overtaken meanwhile is not installed",
+        SOURCE,
+        FETCHING,
+        "        self._require_reached(progress.reached or progress.offsets)\n",
+        "",
+        f"{HTTP_TESTS}::test_a_copy_that_the_buffer_has_overtaken_is_not_installed",
+        is_simulated=False,
+    ),
+    one_edit(
+        "empty-reserve-kept",
+        "a reserve that a crash has left short is filled",
+        "storage.md#short-of-room",
+        "delayd/wheel/reserve.py",
+        "(self._kept_bytes or 0) >= size_bytes:",
+        "self._kept_bytes is not None:",
+        "tests/unit/wheel/test_reserve.py::test_a_file_that_a_crash_has_left_empty_is_filled",
         is_simulated=False,
     ),
 )

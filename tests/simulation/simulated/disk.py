@@ -132,6 +132,8 @@ class SimulatedDisk(SystemDisk):
     def reserve(self, path: str, size_bytes: int) -> None:
         """See the port. It takes no room on the machine that runs the simulation."""
         self.close(self.open(path, create=True))
+        self.truncate(path, size_bytes)
+        self._platter.synced_bytes[path] = size_bytes
         self._platter.reserved_bytes[path] = size_bytes
 
     def write_of_leveldb(self, folder: Path) -> None:

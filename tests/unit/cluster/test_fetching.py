@@ -1,7 +1,6 @@
 """Fetching a wheel over HTTP, from real admin ports: whose, from whom, and what is refused."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,18 +10,19 @@ from typing import Any
 import httpx
 import pytest
 from cluster_settings import PARTITIONS
-from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, ExportingNode, cut, schedule
+from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, ExportingNode, schedule
 from giving_node import RECORDS, Giver
 from manual_clock import ManualClock
 from wheel_snapshots import contents_of
 
-from delayd.cluster.fetching import Fetch, Want
+from delayd.cluster.fetching import SPOILED_MAX, Fetch, Want
 from delayd.cluster.member_proof import AGE_MAX_MS, Asked, MemberCheck, MemberKeys, Passed
 from delayd.dev.ports import pick_ports
-from delayd.errors import DelaydError, SnapshotError
+from delayd.errors import DelaydError, DiskFullError, SnapshotError
 from delayd.node.snapshots import donor as donors
 from delayd.node.snapshots.donor import Donor
 from delayd.runtime.clock import SystemClock
+from delayd.wheel.draft import Draft
 from delayd.wheel.snapshot import Snapshot
 from replication.settings import Settings
 
@@ -53,7 +53,7 @@ def want(directory: Path, **more: Any) -> Want:
         "settings": SETTINGS,
         "proof_key": PROOF_KEY,
         "spare_bytes": 0,
-        "starts": dict.fromkeys(range(PARTITIONS), 0),
+        "starts": lambda: dict.fromkeys(range(PARTITIONS), 0),
     }
     return Want(**{**fields, **more})
 
@@ -154,6 +154,91 @@ def test_a_damaged_donor_is_passed_over(tmp_path: Path) -> None:
     assert contents_of(tmp_path / "new") == contents_of(tmp_path / "2")
 
 
+def test_an_expired_snapshot_costs_only_what_is_new(tmp_path: Path) -> None:
+    """docs/design/storage.md, Snapshots: a copy that takes long does not begin anew for ever."""
+    one = Giver(tmp_path / "1", "n1")
+    with givers(one) as members:
+        ends = [True]
+
+        def end(path: str) -> None:
+            if path.endswith(f"/bytes/{6 * CHUNK_BYTES}") and ends.pop():
+                one.donor.give_way()
+                ends.append(False)
+
+        one.meets = end
+        fetched = fetch(tmp_path / "new", members).run(5)
+        assert one.asked.count("/snapshots/new") == 2
+        asked = [path for path in one.asked if "/bytes/" in path]
+        assert len(asked) <= fetched.bytes // CHUNK_BYTES + 3, "what it had is not asked for again"
+    assert contents_of(tmp_path / "new") == contents_of(tmp_path / "1")
+
+
+def test_a_whole_copy_needs_its_donor_no_more(tmp_path: Path) -> None:
+    one = Giver(tmp_path / "1", "n1")
+    with givers(one) as members:
+
+        def kill(stage: str, done: int, total: int) -> None:
+            if stage == "verify":
+                assert one.donor.shown() == [], "nothing is pinned any more"
+                raise Killed
+
+        with pytest.raises(Killed):
+            Fetch(want(tmp_path / "new"), lambda: members, SystemClock(), kill).run(5)
+        again = fetch(tmp_path / "new", {})
+        assert again.run(5).donor == "n1"
+        assert again.view.stage == "verify"
+    assert contents_of(tmp_path / "new") == contents_of(tmp_path / "1")
+
+
+def test_a_damaged_donor_is_not_asked_for_ever(tmp_path: Path) -> None:
+    one = Giver(tmp_path / "1", "n1")
+    path = next(path for path in (tmp_path / "1" / "slots").rglob("*.0"))
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with givers(one) as members:
+        assert "differs from its line" in refused(tmp_path / "new", members)
+        assert one.asked.count("/snapshots/new") == SPOILED_MAX
+
+
+def test_a_copy_that_the_buffer_has_overtaken_is_not_installed(tmp_path: Path) -> None:
+    """The buffer is trimmed while it is copied: the next checkpoint is beyond that."""
+    one = Giver(tmp_path / "1", "n1")
+    with givers(one) as members:
+        start = [0]
+
+        def trim(stage: str, done: int, total: int) -> None:
+            if stage == "verify" and not start[0]:
+                start[0] = RECORDS + 1
+                one.node.take(*[schedule(n, BEGIN_MS + 250 * n) for n in (RECORDS, RECORDS + 1)])
+                one.node.replica.checkpoint()
+
+        more = want(tmp_path / "new", starts=lambda: {0: start[0], 1: 0})
+        fetched = Fetch(more, lambda: members, SystemClock(), trim).run(5)
+        assert fetched.progress.offsets == (RECORDS + 2, 0)
+        assert one.asked.count("/snapshots/new") == 2
+
+
+def test_a_disk_without_room_lets_go_of_the_snapshot(tmp_path: Path) -> None:
+    one = Giver(tmp_path / "1", "n1")
+    with givers(one) as members:
+        for _ in range(2):
+            with pytest.raises(DiskFullError, match="nothing was removed"):
+                fetch(tmp_path / "new", members, spare_bytes=2**60).run(5)
+            assert one.donor.shown() == []
+        with pytest.raises(Killed):
+            interrupted(tmp_path / "new", members)
+        with pytest.raises(DiskFullError):
+            fetch(tmp_path / "new", members, spare_bytes=2**60).run(5)
+    assert Draft(tmp_path / "new").source is not None, "what was copied stays"
+
+
+def interrupted(directory: Path, members: Mapping[str, str]) -> None:
+    def kill(stage: str, done: int, total: int) -> None:
+        if stage == "files" and done > total // 2:
+            raise Killed
+
+    Fetch(want(directory), lambda: members, SystemClock(), kill).run(5)
+
+
 def refused(directory: Path, members: Mapping[str, str], **more: Any) -> str:
     with pytest.raises(SnapshotError) as error:
         fetch(directory, members, **more).run(0.2)
@@ -183,7 +268,7 @@ def test_a_donor_of_another_realm_takes_no_request(tmp_path: Path) -> None:
 def test_a_donor_that_is_behind_the_buffer_is_refused(tmp_path: Path) -> None:
     one = Giver(tmp_path / "1", "n1")
     with givers(one) as members:
-        problem = refused(tmp_path / "new", members, starts={0: RECORDS + 1, 1: 0})
+        problem = refused(tmp_path / "new", members, starts=lambda: {0: RECORDS + 1, 1: 0})
         assert f"begins at {RECORDS + 1}" in problem
 
 
@@ -298,73 +383,6 @@ def test_old_requests_and_those_to_another_life_are_refused() -> None:
         clock.now_ms += AGE_MAX_MS
         assert takes(Asked(keys, "GET", "/x", "life", clock))
     assert len(check._seen) < 5, "and no longer"
-
-
-# What a donor bears.
-
-
-def test_pins_are_few_and_end(one: Giver, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = one.node.replica.wheel._segments.files
-    first = one.donor.begin("a")["snapshot"]
-    assert one.donor.begin("a")["snapshot"] != first, "a node has one at a time"
-    assert files.holds == 1
-    one.donor.begin("b")
-    with pytest.raises(Exception, match="2 other nodes"):
-        one.donor.begin("c")
-    one.donor.give_way()
-    assert files.holds == 0 and one.donor.shown() == []
-    monkeypatch.setattr(donors, "IDLE_S", 0.05)
-    one.donor.begin("a")
-    deadline = threading.Event()
-    for _ in range(1_000):
-        if not one.donor.shown():
-            break
-        deadline.wait(0.02)
-    assert files.holds == 0, "nobody asked for anything of it"
-
-
-def test_a_disk_that_gets_short_ends_them(tmp_path: Path) -> None:
-    node = ExportingNode(tmp_path, free_min_bytes=1_000)
-    node.see(cut(0, append_ms=0))
-    node.take(schedule(0, BEGIN_MS))
-    node.replica.checkpoint()
-    donor = Donor(node.replica, SystemClock(), node="n", bytes_per_s=2**30)
-    donor.begin("a")
-    node.disk.free = 1_100
-    node.replica.checkpoint()
-    assert donor.shown() == []
-    with pytest.raises(Exception, match="short"):
-        donor.begin("a")
-    donor.stop()
-    node.close()
-
-
-def test_the_rate_is_kept(one: Giver) -> None:
-    donor = Donor(one.node.replica, ManualClock(10**12), node="n", bytes_per_s=1_000)
-    assert [donor.pause_s(500) for _ in range(4)] == [0, 0.5, 1.0, 1.5]
-
-
-def test_the_lock_is_held_for_less_than_10_ms(one: Giver) -> None:
-    """Whatever a snapshot does, ingest and delivery go on."""
-    lock, longest = one.node.replica.changed, [0]
-    clock = SystemClock()
-
-    class Watched:
-        def __enter__(self) -> None:
-            lock.__enter__()
-            self.since = clock.monotonic_ns()
-
-        def __exit__(self, *error: object) -> None:
-            longest[0] = max(longest[0], clock.monotonic_ns() - self.since)
-            lock.__exit__(None, None, None)
-
-    one.node.replica.changed = Watched()  # type: ignore[assignment]
-    id = one.donor.begin("a")["snapshot"]
-    one.donor.lines_after(id, b"")
-    one.donor.bytes_at(id, 0)
-    one.donor.end(id)
-    one.node.replica.changed = lock
-    assert 0 < longest[0] < 10_000_000
 
 
 def test_errors_are_of_their_kind() -> None:

@@ -67,6 +67,19 @@ def test_a_volume_that_can_hold_no_room_goes_without(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_that_a_crash_has_left_empty_is_filled(tmp_path: Path) -> None:
+    """docs/design/storage.md, Short of room: also one of a smaller limit."""
+    for left in (b"", b"short"):
+        (tmp_path / FILE).write_bytes(left)
+        volume = Volume()
+        reserve = Reserve(volume, str(tmp_path), LIMIT_BYTES)
+        volume.free = LIMIT_BYTES // 8
+        assert not reserve.release_if_low()
+        volume.free = PLENTY_BYTES
+        reserve.tend()
+        assert taken_bytes(tmp_path) >= LIMIT_BYTES // 2
+
+
 def test_a_limit_of_nothing_keeps_no_room(tmp_path: Path) -> None:
     Reserve(Volume(), str(tmp_path), 0).tend()
     assert not list(tmp_path.iterdir())

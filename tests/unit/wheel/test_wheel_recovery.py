@@ -88,6 +88,28 @@ def test_files_that_the_catalogue_does_not_know_are_removed(tmp_path: Path) -> N
     assert not (tmp_path / "slots" / "3").exists()
 
 
+def test_a_removal_that_fails_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/trimmed.md, A checkpoint that the log does not reach."""
+    filled(tmp_path)
+    wheel = Wheel.open(tmp_path, partitions=2)
+
+    def refuse(path: str, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("delayd.wheel.recovery.shutil.rmtree", refuse)
+        with pytest.raises(DiskError, match="is being removed: Permission denied"):
+            wheel.discard()
+        with pytest.raises(DiskError, match="is being removed: Permission denied"):
+            Wheel.open(tmp_path, partitions=2)
+    wheel = Wheel.open(tmp_path, partitions=2)
+    assert wheel.progress is None
+    wheel.close()
+
+
 @pytest.mark.parametrize("removed", ["", "slots/0", "catalogue"])
 def test_the_removal_of_a_wheel_that_was_cut_short_goes_on(tmp_path: Path, removed: str) -> None:
     """docs/design/trimmed.md, A checkpoint that the log does not reach."""
