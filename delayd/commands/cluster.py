@@ -230,6 +230,15 @@ def _copying(node: str, copied: dict[str, Any]) -> str:
     )
 
 
+def _fetching(node: str, fetch: dict[str, Any]) -> str:
+    """Return from whom a node fetches its wheel, or why nobody gives one."""
+    donor, stage, problems = fetch["donor"], fetch["stage"], fetch["problems"]
+    told = f"{node} fetches its wheel from {donor or 'any node'}: {stage}"
+    if donor is None and problems:
+        told += "; " + "; ".join(f"{name} {why}" for name, why in sorted(problems.items()))
+    return told
+
+
 def _show_status(report: dict[str, Any]) -> None:
     console = Console()
     table = Table("", "", show_header=False)
@@ -241,13 +250,16 @@ def _show_status(report: dict[str, Any]) -> None:
         nodes.add_row(
             entry["node"],
             entry.get("role", "unreachable"),
-            str(entry.get("ready", "")),
-            str(entry.get("ingested_count", "")),
-            str(entry.get("delivered_count", "")),
+            *(
+                "" if (value := entry.get(name)) is None else str(value)
+                for name in ("ready", "ingested_count", "delivered_count")
+            ),
             entry["admin"],
         )
     console.print(nodes)
     for entry in report["nodes"]:
+        if fetch := entry.get("fetch"):
+            console.print(_fetching(entry["node"], fetch))
         for copied in entry.get("snapshots") or ():
             console.print(_copying(entry["node"], copied))
     if report["failing_targets"]:

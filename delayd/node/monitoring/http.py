@@ -110,6 +110,11 @@ def build_fetching_app(fetching: Callable[[], dict[str, Any]]) -> FastAPI:
         """From whom, how much, how fast."""
         return fetching()
 
+    @app.get("/{path:path}", include_in_schema=False)
+    async def anything_else(path: str) -> JSONResponse:
+        """It cannot say: a 404 would mean that a message is not known."""
+        return _answer(problem)
+
     return app
 
 

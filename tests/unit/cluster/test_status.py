@@ -13,6 +13,7 @@ from manual_clock import ManualClock
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.status import status_report
 from delayd.cluster.topics import create_topics
+from delayd.commands.cluster import _show_status
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.dev.ports import LOOPBACK, pick_ports
 
@@ -112,3 +113,16 @@ def test_a_node_that_does_not_answer_needs_a_person() -> None:
     [port] = pick_ports(1)
     report = report_of(f"{LOOPBACK}:{port}")
     assert problems_of_nodes(report) == ["node a does not answer"]
+
+
+def test_a_node_that_fetches_its_wheel_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    fetch = {"donor": "b", "stage": "verify", "problems": {"c": "does not answer"}}
+    for fetched, told in (
+        (fetch, "a fetches its wheel from b: verify"),
+        ({**fetch, "donor": None, "stage": "looking for a donor"}, "donor; c does not answer"),
+    ):
+        with a_node({"role": "fetching", "ready": False, "fetch": fetched}) as admin:
+            report = report_of(admin)
+        assert problems_of_nodes(report) == []
+        _show_status(report)
+        assert told in " ".join(capsys.readouterr().out.split())
