@@ -163,6 +163,7 @@ class Draft:
 
     def _drop_others(self, stream: FileStream) -> None:
         """Remove files that an earlier snapshot had, and this one has not, or not as long."""
+        self._folders.clear()
         ends = {name: start + size for name, start, _, size in stream.files()}
         for folder in self._disk.list_folder(self._layout.slots):
             hour = parse_hour(folder.name)

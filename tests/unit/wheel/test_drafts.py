@@ -243,6 +243,27 @@ def test_an_hour_that_is_split_but_not_forgotten_is_copied(tmp_path: Path) -> No
     assert contents_of(tmp_path / "b") == contents_of(tmp_path / "a")
 
 
+def test_a_copied_hour_gives_way_to_its_slots(tmp_path: Path) -> None:
+    ingest, hour = splitting(tmp_path / "a")
+    first = taken(ingest.wheel)
+    draft = Draft(tmp_path / "b")
+    draft.begin(SOURCE)
+    draft.copy(Held(first), untold)
+    let_go(ingest.wheel, first)
+    while ingest.wheel.split_some():
+        ingest.checkpoint()
+    ingest.checkpoint()
+    ingest.checkpoint()
+    second = taken(ingest.wheel)
+    draft.rebase({"snapshot": "b"})
+    draft.copy(Held(second), untold)
+    install(draft)
+    let_go(ingest.wheel, second)
+    ingest.wheel.close()
+    assert contents_of(tmp_path / "b") == contents_of(tmp_path / "a")
+    assert not list((tmp_path / "b" / "slots").rglob("hour.0"))
+
+
 def test_nothing_is_punched_under_a_snapshot(tmp_path: Path) -> None:
     """Rules: snapshot-holds-files"""
     ingest, hour = splitting(tmp_path / "a")
