@@ -244,7 +244,7 @@ def test_an_hour_that_is_split_but_not_forgotten_is_copied(tmp_path: Path) -> No
 
 
 def test_a_copied_hour_gives_way_to_its_slots(tmp_path: Path) -> None:
-    ingest, hour = splitting(tmp_path / "a")
+    ingest, _ = splitting(tmp_path / "a")
     first = taken(ingest.wheel)
     draft = Draft(tmp_path / "b")
     draft.begin(SOURCE)
