@@ -166,7 +166,7 @@ def _last_of(move: Move, source: Source, old: OldCluster) -> FrontierRecord:
             remedy="move on from there; or leave --frontier-from out, and see what is in doubt",
         )
     behind = old.left_behind(source.reached, move.clock)
-    if not last.frontier.reached_by(source.progress.offsets) or (behind and not last.moved):
+    if behind and not last.moved:
         raise MoveError(
             f"{source.root} has not taken in all of the old buffer: {behind} requests are missing",
             remedy="stop the producers, start the node until it has caught up, stop it and run "
@@ -182,13 +182,10 @@ def _newest(source: Source, progress: Progress | None) -> FrontierRecord:
 
 
 def _not_held(move: Move, source: Source, cut: FrontierRecord) -> int:
+    if move.old is not None:
+        return move.old.left_behind(source.reached, move.clock)
     pairs = zip(cut.frontier.offsets, source.progress.offsets, strict=True)
-    missing = sum(max(0, needed - own) for needed, own in pairs)
-    return (
-        missing
-        if move.old is None
-        else max(missing, move.old.left_behind(source.reached, move.clock))
-    )
+    return sum(max(0, needed - own) for needed, own in pairs)
 
 
 def _plan(move: Move, source: Source, cut: FrontierRecord, tell: Tell) -> Plan:

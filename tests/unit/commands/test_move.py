@@ -323,3 +323,21 @@ def test_a_transaction_of_unknown_outcome_ends_the_run_and_the_next_goes_on(
         site.move()
     site.move()
     assert site.moved_values() == pending
+
+
+def test_a_settlement_that_the_wheel_has_not_taken_in_hinders_nothing(
+    site: Site, tmp_path: Path
+) -> None:
+    """The master goes on after the node has stopped: it settles cancels, and O passes that."""
+    pending = fill(site)
+    site.old.send("orders", id="id-5", op="cancel")
+    pending.remove(b"value-5")
+    folder = site.copied(tmp_path / "copy")
+    for _ in range(4):
+        site.old.ingest()
+        site.old.clock.now_ms += 1_000
+        site.old.step()
+    names = [name for each in site.old.read("delayd-buffer") for name, _ in each.headers]
+    assert "delayd-settles" in names
+    assert site.move(folder=folder).not_held == 0
+    assert site.moved_values() == pending
