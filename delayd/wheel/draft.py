@@ -315,16 +315,17 @@ def finish(directory: Path) -> bool:
 
     Call it before the wheel is opened. Raises DiskError, also if another process is at it.
     """
-    if not Path(Layout(str(directory)).draft, "verified").exists():
+    home = Layout(str(directory.absolute()))
+    if not _is_verified(home):
         return False
     with Draft(directory).locked():
-        return _finish(Layout(str(directory.absolute())))
+        return _finish(home)
 
 
 def _finish(home: Layout) -> bool:
     """Do what `finish` says, under the lock."""
     root, copy, old = Path(home.root), Path(home.draft, "wheel"), Path(home.replaced)
-    if not Path(home.draft, "verified").exists():
+    if not _is_verified(home):
         return False
     with translated(root):
         old.mkdir(exist_ok=True)
@@ -343,6 +344,10 @@ def _finish(home: Layout) -> bool:
         _remove_draft(Path(home.draft))
         sync(root)
     return True
+
+
+def _is_verified(home: Layout) -> bool:
+    return Path(home.draft, "verified").exists()
 
 
 def remove_abandoned(directory: Path) -> bool:
