@@ -89,7 +89,7 @@ def main() -> None:
         giver.join()
         found, verify_s = measured(lambda: verify(store, quiet))
         assert not found.damaged_backups
-        name, manifest = chosen(store, None)
+        name, manifest, _ = chosen(store, None)
         into = Path(folder, "b")
         _, restore_s = measured(
             lambda: restore(store, name, manifest, into, SystemClock(), quiet, spare_bytes=0)

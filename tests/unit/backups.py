@@ -94,10 +94,15 @@ def frozen(ingest: Ingest, to: Path) -> Path:
 
 
 class Counted:
-    """A store that is killed at one of its calls."""
+    """A store that is killed at one of its calls, or in which something else happens then."""
 
-    def __init__(self, root: Path, before: Callable[[str, str], object]) -> None:
+    def __init__(
+        self, root: Path, before: Callable[[str, str], object], *, is_exclusive: bool = True
+    ) -> None:
         """`before` gets the method and the name of each call that changes or reads an object."""
+        self.is_exclusive = is_exclusive
+        self.times: dict[str, int] | None = None
+        """Those of the store if they are not to be the directory's."""
         self._store = Directory(root)
         self._before = before
 
@@ -106,6 +111,9 @@ class Counted:
 
     def names(self, folder: str = "") -> set[str]:
         return self._store.names(folder)
+
+    def times_ms(self, folder: str) -> dict[str, int]:
+        return self._store.times_ms(folder) if self.times is None else self.times
 
     def read(self, name: str, first: int = 0, end: int | None = None) -> bytes:
         self._before("read", name)

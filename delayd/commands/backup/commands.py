@@ -18,7 +18,7 @@ from delayd.commands.backup.keeping import (
     to_remove,
 )
 from delayd.commands.backup.keeping import verify as verify_all
-from delayd.commands.backup.manifest import owner_of, told_at
+from delayd.commands.backup.manifest import names_in_future, names_of, owner_of, told_at
 from delayd.commands.backup.showing import (
     Json,
     counts,
@@ -90,7 +90,8 @@ def backup(
         raise BackupError(f"{target} holds no backups", remedy="name the target of a backup")
     if list_:
         listed = backups_in(store)
-        _show(as_json, listed_json(listed), listed_lines(listed))
+        _warn_of_clocks(store)
+        _show(as_json, listed_json(listed, _now_ms()), listed_lines(listed))
         return
     if verify:
         with _stages() as tell:
@@ -112,9 +113,10 @@ def _back_up(
 
     with connected(load(config, Path()), SystemClock()) as cluster, _stages() as tell:
         saved = back_up(store, cluster, tell, _say, donor)
+    _warn_of_clocks(store)
     removed: Removed | None = None
     if keep is not None:
-        found = to_remove(store, keep)
+        found = to_remove(store, keep, saved.name)
         what = (
             f"{len(found.backups)} older backups, and {len(found.packs)} packs that no other needs"
         )
@@ -164,7 +166,10 @@ def restore(
     from delayd.runtime.clock import SystemClock
 
     store = open_store(target)
-    name, manifest = chosen(store, None if at is None else _time_ms(at))
+    name, manifest, passed_over = chosen(store, None if at is None else _time_ms(at))
+    _warn_of_clocks(store)
+    for line in passed_over:
+        _say(f"passes over the newer backup {line}")
     spare_bytes = SPARE_BYTES
     if not without_kafka:
         from delayd.cluster.connect import open_bus
@@ -204,6 +209,20 @@ def _time_ms(text: str) -> int:
         return due_ms_of(text)
     except RefusedError as error:
         raise ConfigError(f"--at {text!r} is not a time such as 2026-01-31T23:59:59Z") from error
+
+
+def _now_ms() -> int:
+    from delayd.runtime.clock import SystemClock
+
+    return SystemClock().wall_ms()
+
+
+def _warn_of_clocks(store: Store) -> None:
+    for name in names_in_future(names_of(store), _now_ms()):
+        _say(
+            f"warning: backup {name} lies in the future: the clock of the host that made it was "
+            "wrong, or this one's is. What it holds tells its age, but --at goes by the clock"
+        )
 
 
 def _say(line: str) -> None:

@@ -2,11 +2,15 @@
 
     remove      1. manifests, the oldest first   2. packs that no manifest names any more
 
+What backups hold tells which is newer (`Manifest.age`), not the clocks of the hosts that made them.
+On a store without locks other runs may make backups meanwhile: manifests are read again
+just before packs are removed, and packs that such a run may be about to name are spared.
+
 A kill in between leaves packs that nothing names; the next run uses or removes them. If a manifest
 cannot be read, nobody knows which packs it names: then no pack is removed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -18,6 +22,8 @@ from delayd.commands.backup.stores import Store
 from delayd.errors import BackupError
 from delayd.wheel.frame import crc_of
 
+SPARED_MS: Final = 24 * 3_600_000
+"""Packs that no backup names are spared so long, where other runs may be about to name them."""
 FILES_TOLD: Final = 20
 """Files that are named of each backup; further ones are counted."""
 
@@ -33,22 +39,35 @@ class Listed(NamedTuple):
 
 
 def backups_in(store: Store) -> list[Listed]:
-    """Return all backups, the oldest first. Raises BackupError if the store does not answer."""
+    """Return all backups, by what they hold, the oldest first; last those that cannot be read,
+    because nobody knows what they hold. Raises BackupError if the store does not answer."""
     there = store.names(PACKS)
-    found = []
+    found: list[tuple[tuple[int, int, int], Listed]] = []
+    illegible = []
     for name in names_of(store):
         try:
             manifest = read_manifest(store, name)
         except BackupError as error:
-            found.append(Listed(name, None, error.message))
+            illegible.append(Listed(name, None, error.message))
             continue
         lost = len(manifest.packs - there)
-        found.append(Listed(name, manifest, f"{lost} packs are missing" if lost else ""))
-    return found
+        listed = Listed(name, manifest, f"{lost} packs are missing" if lost else "")
+        found.append((manifest.age, listed))
+    return [listed for _, listed in sorted(found, key=lambda each: each[0])] + illegible
 
 
-def chosen(store: Store, at_ms: int | None) -> tuple[str, Manifest]:
-    """Return the newest backup that was made by then, or the newest of all. Raises BackupError."""
+class Chosen(NamedTuple):
+    """The backup to restore."""
+
+    name: str
+    manifest: Manifest
+    passed_over: Sequence[str]
+    """Newer ones that cannot be restored, and why, in a line each."""
+
+
+def chosen(store: Store, at_ms: int | None) -> Chosen:
+    """Return the newest whole backup that was made by then, or the newest whole one of all; whole
+    as far as names tell. Raises BackupError if there is none."""
     listed = backups_in(store)
     fitting = [
         each
@@ -60,10 +79,15 @@ def chosen(store: Store, at_ms: int | None) -> tuple[str, Manifest]:
             "there is no backup here" + (" that is so old" if listed else ""),
             remedy="see `delayd backup --list`",
         )
-    name, manifest, problem = fitting[-1]
-    if manifest is None:
-        raise BackupError(problem, remedy="remove it, or choose an older one by --at")
-    return name, manifest
+    passed_over: list[str] = []
+    for name, manifest, problem in reversed(fitting):
+        if manifest is not None and not problem:
+            return Chosen(name, manifest, passed_over)
+        passed_over.append(f"{name}: {problem}")
+    raise BackupError(
+        f"no backup here is whole: {'; '.join(passed_over)}",
+        remedy="see `delayd backup --list`; the next `delayd backup` copies what is missing again",
+    )
 
 
 @dataclass(slots=True)
@@ -126,12 +150,15 @@ def _damaged_in(manifest: Manifest, packs: set[str]) -> list[str]:
 class Removed(NamedTuple):
     """What a removal removes."""
 
-    backups: list[str]
-    packs: list[str]
+    backups: Sequence[str]
+    packs: Sequence[str]
+    kept: frozenset[str] = frozenset()
+    """The backups that stay; none of them needs any of the packs."""
 
 
-def to_remove(store: Store, keep: int) -> Removed:
-    """Return what goes if so many backups stay. Raises BackupError if that cannot be known."""
+def to_remove(store: Store, keep: int, made: str = "") -> Removed:
+    """Return what goes if so many whole backups stay, the newest by what they hold; `made`, the
+    backup of this run, stays too. Raises BackupError if that cannot be known."""
     listed = backups_in(store)
     unreadable = [each.problem for each in listed if each.manifest is None]
     if unreadable:
@@ -140,17 +167,72 @@ def to_remove(store: Store, keep: int) -> Removed:
             remedy="nobody knows which packs it needs; remove that backup by hand if you can do "
             "without it",
         )
-    old = [each.name for each in listed[: max(0, len(listed) - keep)]]
+    old: list[Listed] = []
     needed: set[str] = set()
-    for each in listed[len(old) :]:
+    whole = 0
+    for each in reversed(listed):
         assert each.manifest is not None, "all were read"
+        if whole >= keep and each.name != made:
+            old.append(each)
+            continue
+        whole += not each.problem
         needed |= each.manifest.packs
-    return Removed(old, sorted(store.names(PACKS) - needed))
+    names = [each.name for each in reversed(old)]
+    packs = store.names(PACKS) - needed
+    if not store.is_exclusive:
+        packs = _aged(store, packs, listed, old)
+    kept = frozenset(each.name for each in listed) - set(names)
+    return Removed(names, sorted(packs), kept)
+
+
+def _aged(
+    store: Store, packs: Iterable[str], listed: Sequence[Listed], old: Sequence[Listed]
+) -> set[str]:
+    """Return those packs that no run beside this one is about to name.
+
+    If the store has times: those of no backup at all, not of an outgoing one either, that are older
+    than a day. If it has none: those of outgoing backups that are a day older than the newest one.
+    """
+    times = {**store.times_ms(BACKUPS), **store.times_ms(PACKS)}
+    now_ms = max(times.values(), default=0)
+    there = [each.manifest for each in listed if each.manifest is not None]
+    named = {pack for manifest in there for pack in manifest.packs}
+    newest_ms = max(there, key=lambda manifest: manifest.age).made_ms if there else 0
+    named_ms: dict[str, int] = {}
+    for manifest in (each.manifest for each in old if each.manifest is not None):
+        for pack in manifest.packs:
+            named_ms[pack] = max(named_ms.get(pack, 0), manifest.made_ms)
+
+    def is_aged(pack: str) -> bool:
+        if pack in times:
+            return pack not in named and now_ms - times[pack] >= SPARED_MS
+        return pack in named_ms and newest_ms - named_ms[pack] >= SPARED_MS
+
+    return {pack for pack in packs if is_aged(pack)}
 
 
 def remove(store: Store, removed: Removed) -> None:
-    """Remove it. Raises BackupError; the next removal goes on."""
+    """Remove it, except packs that a backup has named meanwhile. Raises BackupError; the next
+    removal goes on."""
     for name in removed.backups:
         store.remove(f"{BACKUPS}/{name}")
-    for name in removed.packs:
+    named = _named_meanwhile(store, removed)
+    packs = [name for name in removed.packs if name not in named]
+    for name in packs:
         store.remove(f"{PACKS}/{name}")
+    if not store.is_exclusive and _named_meanwhile(store, removed) & set(packs):
+        raise BackupError(
+            "a backup was made meanwhile, and needs packs that were removed",
+            remedy="run one backup at a time; run it again: the next backup is whole, see "
+            "`delayd backup --list`",
+        )
+
+
+def _named_meanwhile(store: Store, removed: Removed) -> set[str]:
+    """Return the packs of backups that were not there when it was decided what goes."""
+    return {
+        pack
+        for name in names_of(store)
+        if name not in removed.kept
+        for pack in read_manifest(store, name).packs
+    }

@@ -5,7 +5,7 @@ was cut off or changed is not taken for one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,8 @@ from delayd.errors import BackupError
 FORMAT: Final = 1
 FOLDER: Final = "backups"
 MARKER: Final = "delayd-backup.json"
+CLOCKS_DIFFER_MS: Final = 60_000
+"""Of two hosts that both have the time."""
 
 
 class SavedFile(NamedTuple):
@@ -47,11 +49,23 @@ class Manifest:
     made_ms: int
     about: Mapping[str, Any]
     """As the donor described it: `node`, `realm`, `buffer`, `partitions`, `wheel_format`,
-    `ingested`, `reached`; and `cluster`, `prefix`, `release`, `pending` messages, `frames`."""
+    `ingested`, `reached`; and `cluster`, `prefix`, `release`, `number`, `pending` messages,
+    `frames`."""
     lines: Sequence[SavedLines]
     """In the order of keys."""
     files: Sequence[SavedFile]
     """In the order of the stream of a snapshot."""
+
+    @property
+    def number(self) -> int:
+        """Return the number of the run that made it: larger than those of all that it found."""
+        return int(self.about.get("number", 0))
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """Return what is larger for a newer backup: first what it has read of the buffer, which
+        only grows; then its number; the clock of its host last, which may be wrong."""
+        return sum(self.about["ingested"]), self.number, self.made_ms
 
     @property
     def catalogue_bytes(self) -> int:
@@ -131,15 +145,24 @@ def told_at(at_ms: int) -> str:
 def write_manifest(store: Store, manifest: Manifest) -> str:
     """Make it a backup; return its name. Raises what `write` of a store raises."""
     data = json.dumps(manifest.to_json(), separators=(",", ":")).encode()
-    at = datetime.fromtimestamp(manifest.made_ms / 1000, UTC)
-    name = f"{at:%Y%m%dT%H%M%S}.{manifest.made_ms % 1000:03}Z-{sum_of(data)}.json"
+    name = f"{_begin_of(manifest.made_ms)}-{sum_of(data)}.json"
     store.write(f"{FOLDER}/{name}", data)
     return name
 
 
 def names_of(store: Store) -> list[str]:
-    """Return the names of all backups, the oldest first."""
+    """Return the names of all backups, by the clocks of the hosts that made them."""
     return sorted(name for name in store.names(FOLDER) if name.endswith(".json"))
+
+
+def names_in_future(names: Iterable[str], now_ms: int) -> list[str]:
+    """Return which of these backups were made later than now, by a clock that was wrong."""
+    return sorted(name for name in names if name > _begin_of(now_ms + CLOCKS_DIFFER_MS))
+
+
+def _begin_of(made_ms: int) -> str:
+    at = datetime.fromtimestamp(made_ms / 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S}.{made_ms % 1000:03}Z"
 
 
 def read_manifest(store: Store, name: str) -> Manifest:

@@ -27,7 +27,9 @@ class Wanted(NamedTuple):
 class Known:
     """All blobs that a store holds."""
 
-    def __init__(self, blobs: Iterable[Blob]) -> None:
+    def __init__(self, blobs: Iterable[Blob], number: int = 1) -> None:
+        """`number` is that of the next backup."""
+        self.number = number
         self._by_begin: dict[tuple[str, int], list[Blob]] = {}
         self.lines: dict[str, Blob] = {}
         """By hash."""

@@ -6,6 +6,7 @@
     4. per file, number and digest of all frames against its line, or the whole file is copied; a
        pending reply must be where its line says
     5. the packs that it names are all there: then the manifest, which makes it a backup
+    6. the packs are all there still, or the manifest is removed again
 
 A run that is killed leaves packs, which the next one finds and uses.
 
@@ -96,6 +97,7 @@ def known_in(store: Store, tell: Tell) -> Known:
     there = store.names(FOLDER)
     blobs: list[Blob] = []
     named: set[str] = set()
+    number = 0
     names = manifests.names_of(store)
     for at, name in enumerate(reversed(names)):
         tell("reading what is there", at, len(names))
@@ -103,6 +105,7 @@ def known_in(store: Store, tell: Tell) -> Known:
             found = manifests.read_manifest(store, name)
         except BackupError:
             continue
+        number = max(number, found.number)
         named |= found.packs
         blobs += [blob for blob in found.blobs() if blob.pack in there]
     for name in sorted(there - named):
@@ -110,7 +113,7 @@ def known_in(store: Store, tell: Tell) -> Known:
             blobs += blobs_in(store, name)
         except BackupError:
             continue
-    return Known(blobs)
+    return Known(blobs, number + 1)
 
 
 class Saving:
@@ -149,6 +152,7 @@ class Saving:
         lines = self._settled(plan)
         self._packs.flush()
         counts = {
+            "number": self._known.number,
             "pending": self._lines.pending,
             "frames": sum(line.info.count for line in self._lines.segments),
         }
@@ -166,13 +170,18 @@ class Saving:
                 for each, f in zip(wanted, files, strict=True)
             ],
         )
-        if lost := sorted(manifest.packs - self._store.names(FOLDER)):
-            raise BackupError(
-                f"{FOLDER}/{lost[0]} was removed meanwhile; no backup was made",
-                remedy="run one backup at a time, then run this one again: it goes on",
-            )
+        if lost := self._lost(manifest):
+            raise _removed_meanwhile(lost)
         name = manifests.write_manifest(self._store, manifest)
+        # A removal beside this run that had not seen the manifest yet: a store without locks.
+        if lost_now := self._lost(manifest):
+            self._store.remove(f"{manifests.FOLDER}/{name}")
+            raise _removed_meanwhile(lost_now)
         return Saved(name, manifest, self._packs.written_bytes, self._packs.packs)
+
+    def _lost(self, manifest: Manifest) -> str:
+        """Return a pack that it names and that is not there; empty if all are."""
+        return min(manifest.packs - self._store.names(FOLDER), default="")
 
     # The catalogue.
 
@@ -322,6 +331,14 @@ class Saving:
                 raise DonorError(f"it gives no bytes at {position}")
         at = position - self._read_at
         return self._read[at : at + end - position]
+
+
+def _removed_meanwhile(pack: str) -> BackupError:
+    return BackupError(
+        f"{FOLDER}/{pack} was removed meanwhile; no backup was made",
+        remedy="another run has removed it, by --keep: run one backup at a time, then run this one "
+        "again: it goes on",
+    )
 
 
 def _end_of(wanted: Wanted, chain: Sequence[Blob]) -> int:

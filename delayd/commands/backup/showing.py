@@ -30,7 +30,7 @@ def saved_json(saved: Saved, removed: Removed | None) -> Json:
         **manifest_json(saved.name, saved.manifest),
         "written_bytes": saved.written_bytes,
         "written_packs": saved.packs,
-        "removed_backups": [] if removed is None else removed.backups,
+        "removed_backups": [] if removed is None else [*removed.backups],
         "removed_packs": 0 if removed is None else len(removed.packs),
     }
 
@@ -51,13 +51,17 @@ def counts(manifest: Manifest) -> str:
     )
 
 
-def listed_json(listed: Sequence[Listed]) -> Json:
-    """Return all backups."""
+def listed_json(listed: Sequence[Listed], now_ms: int) -> Json:
+    """Return all backups, with their age; it is negative if a clock was wrong."""
     return {
         "backups": [
             {"backup": name, "problem": problem}
             if manifest is None
-            else {**manifest_json(name, manifest), "problem": problem}
+            else {
+                **manifest_json(name, manifest),
+                "age_ms": now_ms - manifest.made_ms,
+                "problem": problem,
+            }
             for name, manifest, problem in listed
         ]
     }

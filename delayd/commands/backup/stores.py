@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,15 +27,26 @@ EXTRAS: Final = {
 """The extra that brings the driver of a protocol."""
 
 
+TIME_KEYS: Final = ("LastModified", "updated", "last_modified", "created")
+"""How the drivers of S3, Google's and Azure's stores, and of memory, name an object's time."""
+
+
 class Store(Protocol):
     """Objects by name, `FOLDER/FILE` or `FILE`. Every method raises BackupError, and `write` raises
     DiskFullError if only room is missing."""
+
+    is_exclusive: bool
+    """Whether `locked` keeps other processes from writing."""
 
     def locked(self) -> Any:
         """Return a context in which no other process writes here, as far as that can be had."""
 
     def names(self, folder: str = "") -> set[str]:
         """Return the names of the files in a folder; none if there is no such folder."""
+
+    def times_ms(self, folder: str) -> dict[str, int]:
+        """Return when the objects in a folder were written, by the store's clock, Unix time; those
+        are missing of which the store does not say it."""
 
     def read(self, name: str, first: int = 0, end: int | None = None) -> bytes:
         """Return an object, or its bytes from `first` up to `end`."""
@@ -52,6 +64,8 @@ class NoSuchObjectError(BackupError):
 
 class Directory:
     """A directory of this machine."""
+
+    is_exclusive = True
 
     def __init__(self, root: Path) -> None:
         """Raise BackupError if it is not there: a volume may be missing."""
@@ -86,6 +100,14 @@ class Directory:
                 if item.is_file() and not item.name.startswith(".")
             }
         return set()
+
+    def times_ms(self, folder: str) -> dict[str, int]:
+        """As a Store."""
+        with _translated(self._root):
+            return {
+                name: (self._root / folder / name).stat().st_mtime_ns // 1_000_000
+                for name in self.names(folder)
+            }
 
     def read(self, name: str, first: int = 0, end: int | None = None) -> bytes:
         """As a Store."""
@@ -122,6 +144,8 @@ class Remote:
     """An object store, by its driver for fsspec. A write of one object must be whole or nothing
     there, as it is in S3, Google's and Azure's."""
 
+    is_exclusive = False
+
     def __init__(self, url: str) -> None:
         protocol = url.partition("://")[0]
         extra = EXTRAS.get(protocol, "backup")
@@ -143,15 +167,26 @@ class Remote:
 
     def names(self, folder: str = "") -> set[str]:
         """As a Store."""
+        return set(self._listed(folder))
+
+    def times_ms(self, folder: str) -> dict[str, int]:
+        """As a Store."""
+        times = {name: _time_of(item) for name, item in self._listed(folder).items()}
+        return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
+
+    def _listed(self, folder: str) -> dict[str, dict[str, Any]]:
+        """Return what the driver says of the files in a folder, by name."""
         path = self._path(folder)
         with _calling(path):
             self._files.invalidate_cache()
             try:
                 found = self._files.ls(path, detail=True)
             except FileNotFoundError:
-                return set()
+                return {}
             return {
-                str(item["name"]).rpartition("/")[2] for item in found if item["type"] == "file"
+                str(item["name"]).rpartition("/")[2]: item
+                for item in found
+                if item["type"] == "file"
             }
 
     def read(self, name: str, first: int = 0, end: int | None = None) -> bytes:
@@ -173,6 +208,21 @@ class Remote:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
+
+
+def _time_of(item: dict[str, Any]) -> int | None:
+    """Return when an object was written, Unix time in ms; None if its driver does not say it."""
+    for key in TIME_KEYS:
+        said = item.get(key)
+        if isinstance(said, str):
+            with suppress(ValueError):
+                said = datetime.fromisoformat(said)
+        if isinstance(said, float):
+            return int(said * 1000)
+        if isinstance(said, datetime):
+            said = said if said.tzinfo else said.replace(tzinfo=UTC)
+            return int(said.timestamp() * 1000)
+    return None
 
 
 def open_store(target: str) -> Store:

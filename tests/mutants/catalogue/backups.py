@@ -7,6 +7,7 @@ SAVING = f"{FOLDER}/saving.py"
 KEEPING = f"{FOLDER}/keeping.py"
 RESTORING = f"{FOLDER}/restoring.py"
 MADE = "tests/unit/commands/test_backup_saving.py"
+KEPT = "tests/unit/commands/test_backup_keeping.py"
 RESTORED = "tests/unit/commands/test_restore.py"
 SOURCE = "storage.md#backups"
 
@@ -36,8 +37,8 @@ BACKUPS: tuple[Mutant, ...] = (
         "a manifest is written when all packs that it names are there",
         SOURCE,
         SAVING,
-        "        if lost := sorted(manifest.packs - self._store.names(FOLDER)):\n",
-        "        if lost := sorted(manifest.packs - manifest.packs):\n",
+        "        if lost := self._lost(manifest):\n",
+        "        if lost := '':\n",
         f"{MADE}::test_a_pack_that_vanishes_meanwhile_makes_no_backup",
         is_simulated=False,
     ),
@@ -56,14 +57,10 @@ BACKUPS: tuple[Mutant, ...] = (
         "a manifest is removed before any pack that it alone names",
         SOURCE,
         KEEPING,
+        '        store.remove(f"{BACKUPS}/{name}")\n    named = _named_meanwhile(store, removed)\n',
+        '        [store.remove(f"{PACKS}/{pack}") for pack in removed.packs]\n'
         '        store.remove(f"{BACKUPS}/{name}")\n'
-        "    for name in removed.packs:\n"
-        '        store.remove(f"{PACKS}/{name}")\n',
-        "        pass\n"
-        "    for name in removed.packs:\n"
-        '        store.remove(f"{PACKS}/{name}")\n'
-        "    for name in removed.backups:\n"
-        '        store.remove(f"{BACKUPS}/{name}")\n',
+        "    named = _named_meanwhile(store, removed)\n",
         f"{MADE}::test_what_is_kept_stays_whole_at_whatever_point_a_removal_is_killed",
         is_simulated=False,
     ),
@@ -115,6 +112,67 @@ BACKUPS: tuple[Mutant, ...] = (
         "            return None if wheel.progress is None else wheel.progress.offsets\n",
         "            return None if wheel.progress else (0,)\n",
         f"{RESTORED}::test_a_directory_with_a_wheel_is_refused",
+        is_simulated=False,
+    ),
+    one_edit(
+        "newer-by-the-clock",
+        "what a backup holds tells which is newer, not the clock of the host that made it",
+        SOURCE,
+        f"{FOLDER}/manifest.py",
+        '        return sum(self.about["ingested"]), self.number, self.made_ms\n',
+        "        return self.made_ms, self.number, 0\n",
+        f"{KEPT}::test_a_backup_from_the_future_is_as_old_as_what_it_holds",
+        is_simulated=False,
+    ),
+    one_edit(
+        "backup-of-this-run-removed",
+        "the backup that a run has made is not removed by it",
+        SOURCE,
+        KEEPING,
+        "        if whole >= keep and each.name != made:\n",
+        "        if whole >= keep:\n",
+        f"{KEPT}::test_the_backup_of_this_run_stays_though_another_one_holds_more",
+        is_simulated=False,
+    ),
+    one_edit(
+        "packs-lost-behind-the-manifest",
+        "a backup whose packs vanish while its manifest is written is none",
+        SOURCE,
+        SAVING,
+        '            self._store.remove(f"{manifests.FOLDER}/{name}")\n'
+        "            raise _removed_meanwhile(lost_now)\n",
+        "            pass\n",
+        f"{KEPT}::test_a_removal_beside_a_run_is_noticed_by_the_run",
+        is_simulated=False,
+    ),
+    one_edit(
+        "removed-by-an-old-list",
+        "manifests are read again just before packs are removed",
+        SOURCE,
+        KEEPING,
+        "    packs = [name for name in removed.packs if name not in named]\n",
+        "    packs = [name for name in removed.packs if name or name not in named]\n",
+        f"{KEPT}::test_a_pack_that_a_backup_names_meanwhile_stays",
+        is_simulated=False,
+    ),
+    one_edit(
+        "young-packs-removed",
+        "without locks, packs of no backup are spared for a day: a run may be about to name them",
+        SOURCE,
+        KEEPING,
+        "    if not store.is_exclusive:\n        packs = _aged(",
+        "    if store.is_exclusive:\n        packs = _aged(",
+        f"{KEPT}::test_packs_that_no_backup_names_yet_are_spared_for_a_day",
+        is_simulated=False,
+    ),
+    one_edit(
+        "broken-backup-chosen",
+        "the newest whole backup is restored",
+        SOURCE,
+        KEEPING,
+        "        if manifest is not None and not problem:\n",
+        "        if manifest is not None:\n",
+        f"{KEPT}::test_the_newest_whole_backup_is_chosen",
         is_simulated=False,
     ),
 )

@@ -161,6 +161,27 @@ def test_backups_are_made_listed_verified_and_removed(
         run("backup", target, "--verify", "--keep", "2")
 
 
+def test_a_backup_from_the_future_is_told_and_not_restored_for_ever(
+    run: Commands, made: list[Giver], target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as wrong:
+        wrong.setattr(SystemClock, "wall_ms", lambda self: 4_000_000_000_000)
+        future = json.loads(run("backup", target, "-c", run.config, "--json"))["backup"]
+    done = json.loads(run("backup", target, "-c", run.config, "--json"))
+    assert f"warning: backup {future} lies in the future" in run.stderr
+    listed = json.loads(run("backup", target, "--list", "--json"))["backups"]
+    assert [each["backup"] for each in listed] == [future, done["backup"]]
+    assert listed[0]["age_ms"] < 0 <= listed[1]["age_ms"]
+    into = ("restore", target, "--into", tmp_path / "new", "--without-kafka", "--yes", "--json")
+    (target / "backups" / "29990101T000000.000Z-0.json").write_bytes(b"{}")
+    assert json.loads(run(*into))["backup"] == done["backup"]
+    assert "passes over the newer backup 2999" in run.stderr and future in run.stderr
+    (target / "backups" / "29990101T000000.000Z-0.json").unlink()
+    done = json.loads(run("backup", target, "-c", run.config, "--keep=1", "--yes", "--json"))
+    assert future in done["removed_backups"]
+    assert (target / "backups" / done["backup"]).exists()
+
+
 def test_a_wheel_is_restored_by_the_command(
     run: Commands, made: list[Giver], target: Path, tmp_path: Path
 ) -> None:

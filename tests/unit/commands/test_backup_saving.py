@@ -105,7 +105,7 @@ def test_it_is_whole_or_none_at_whatever_point_it_is_killed(tmp_path: Path, targ
             assert [each.problem for each in backups_in(store)] in ([""], ["", ""])
             backed_up(store, ingest, 3)
         assert not verify(store, quiet).damaged_backups
-        name, _ = chosen(store, None)
+        name = chosen(store, None).name
         directory = restored(store, name, tmp_path / f"b{killed}")
         assert contents_of(directory) == wanted
         if len(names_of(store)) == 2 and name.startswith("19700101T000000.002"):
@@ -217,13 +217,18 @@ def test_a_pack_that_vanishes_meanwhile_makes_no_backup(tmp_path: Path, target: 
         if not number:
             backed_up(store, ingest)
 
+    written = []
+
     def lose(method: str, name: str) -> None:
+        if method == "write":
+            written.append(name)
         for path in (target / "packs").glob("*") if method == "written" else ():
             path.unlink()
 
     with pytest.raises(BackupError, match="was removed meanwhile"):
         backed_up(Counted(target, lose), ingest, 2)
     assert len(names_of(store)) == 1
+    assert not [name for name in written if name.startswith("backups/")], "not even for a moment"
     ingest.wheel.close()
 
 
@@ -272,7 +277,7 @@ def test_nothing_is_removed_while_a_backup_cannot_be_read(tmp_path: Path, target
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(BackupError, match="nothing is removed"):
         to_remove(store, 1)
-    assert [bool(each.problem) for each in backups_in(store)] == [False, True, False]
+    assert [bool(each.problem) for each in backups_in(store)] == [False, False, True]
     assert len(verify(store, quiet).damaged_backups) == 1
     ingest.wheel.close()
 

@@ -1,7 +1,9 @@
 """Where backups lie: a directory and an object store keep the same rules."""
 
 import errno
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,14 @@ from backups import backed_up, frozen, quiet, restored
 from wheel_snapshots import contents_of, running
 
 from delayd.commands.backup.keeping import verify
-from delayd.commands.backup.stores import Directory, NoSuchObjectError, Remote, Store, open_store
+from delayd.commands.backup.stores import (
+    Directory,
+    NoSuchObjectError,
+    Remote,
+    Store,
+    _time_of,
+    open_store,
+)
 from delayd.errors import BackupError, DiskFullError
 
 
@@ -39,6 +48,33 @@ def test_an_object_is_what_was_written(store: Store) -> None:
     assert store.names("packs") == set()
     with pytest.raises(NoSuchObjectError, match="is missing"):
         store.read("packs/a")
+
+
+def test_an_object_has_the_time_of_the_store(store: Store) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    store.write("packs/a", b"0123456789")
+    at_ms = store.times_ms("packs")["a"]
+    # The clock of a file system ticks more coarsely.
+    assert before_ms - 1_000 <= at_ms <= time.time_ns() // 1_000_000 + 1_000
+    assert store.times_ms("none") == {}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"LastModified": datetime(2026, 1, 31, 12, tzinfo=UTC)},
+        {"updated": "2026-01-31T12:00:00.000Z"},
+        {"last_modified": datetime(2026, 1, 31, 12, tzinfo=UTC)},
+        {"created": datetime(2026, 1, 31, 12)},
+        {"created": 1_769_860_800.0},
+    ],
+)
+def test_drivers_name_the_time_as_they_like(said: dict[str, Any]) -> None:
+    assert _time_of(said) == 1_769_860_800_000
+
+
+def test_a_driver_may_say_no_time() -> None:
+    assert _time_of({"updated": "yesterday", "mtime": None}) is None
 
 
 def test_a_backup_in_it_is_restored(store: Store, tmp_path: Path) -> None:
