@@ -21,6 +21,7 @@ from delayd.wheel.stopped import locked, open_stopped
 
 TIMEOUT_MS = 1_000
 HOUR_MS = 3_600_000
+COUNT = 12
 RECORD_BYTES_MAX = 1_048_588
 
 
@@ -151,3 +152,32 @@ def site_in(folder: Path, make_node: Maker, **options: object) -> Site:
     new = make_node("orders", "late", partitions=3, cluster="n")
     old.lead()
     return Site(old, new, folder / "0")
+
+
+def fill(site: Site) -> list[bytes]:
+    """Pending messages with and without ids, some delivered, cancelled and requeued before; return
+    the values of what is pending."""
+    old, now_ms = site.old, site.old.clock.now_ms
+    pending = []
+    for n in range(COUNT):
+        value = b"value-%d" % n
+        old.send("orders", now_ms + HOUR_MS + n % 5, id=f"id-{n}" if n % 2 else None, value=value,
+                 partition=n % 2, more=[("trace", b"%d" % n)])  # fmt: skip
+        pending.append(value)
+    old.send("orders", now_ms, value=b"delivered")
+    old.send("orders", now_ms + HOUR_MS, id="gone", value=b"cancelled")
+    old.send("orders", id="gone", op="cancel")
+    old.send("missing", now_ms, id="retried", value=b"retried")
+    pending.append(b"retried")
+    old.ingest()
+    old.clock.now_ms += 1_000
+    for _ in range(3):
+        old.step()
+    assert [record.value for record in old.read("orders")] == [b"delivered"]
+    # Behind the last frontier: a request, and a cancel that no step has seen.
+    old.send("orders", now_ms + HOUR_MS, id="after", value=b"after")
+    old.send("orders", id="id-1", op="cancel")
+    old.ingest()
+    pending.append(b"after")
+    pending.remove(b"value-1")
+    return sorted(pending)

@@ -22,7 +22,7 @@ from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.commands.move.accepting import Accepted, accepted, read_back
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.move.planning import Plan, plan_of
-from delayd.commands.move.progress import Begun, Progress, ProgressLog, runs_of
+from delayd.commands.move.progress import SUFFIX, Begun, Progress, ProgressLog, runs_of
 from delayd.commands.move.requests import Asked, asked_of, content_of
 from delayd.commands.move.source import Message, Source
 from delayd.errors import FencedError, MoveError, ProducerError
@@ -94,10 +94,12 @@ def planned(move: Move, source: Source, tell: Tell) -> Moved:
     progress = log.read()
     if progress is not None and progress.done:
         cut = progress.begun.cut
+        if move.old is not None:
+            _last_meanwhile(move, move.old, progress.begun)
     elif move.old is None:
         cut = _newest(source, progress)
     else:
-        cut = _last_of(move, source, move.old)
+        cut = _last_of(move, source, move.old, progress)
     plan = _plan(move, source, cut, tell)
     if progress is not None and progress.done:
         _require_same(source, plan, progress)
@@ -156,21 +158,56 @@ def _progress_log(move: Move, source: Source) -> ProgressLog:
     return ProgressLog(move.bus, move.settings, old.realm, move.clock, move.timeout_ms)
 
 
-def _last_of(move: Move, source: Source, old: OldCluster) -> FrontierRecord:
-    """Return the old cluster's last frontier. Raise MoveError if it was moved elsewhere, or if the
-    wheel does not hold all that its buffer has."""
+def _last_of(
+    move: Move, source: Source, old: OldCluster, progress: Progress | None
+) -> FrontierRecord:
+    """Return the old cluster's last frontier. Raise MoveError if it was moved elsewhere, if the
+    progress of this move is lost, or if the wheel does not hold all that its buffer has."""
+    last = _last_here(move, old)
+    if last.moved:
+        if progress is None:
+            raise MoveError(
+                f"the old cluster was moved here already, and {move.settings.prefix}{SUFFIX}, "
+                "which says how far, is lost",
+                remedy="nothing was written; what was moved is in the new buffer. To begin anew, "
+                "make a new cluster with empty topics and leave --frontier-from out",
+            )
+        return last
+    old.require_settled(move.clock)
+    behind = old.left_behind(source.reached, move.clock)
+    if behind:
+        raise MoveError(
+            f"{source.root} has not taken in all of the old buffer: {behind} requests are missing",
+            remedy="stop the producers, start the node until it has caught up, stop it and run "
+            "this again; or take another node's wheel",
+        )
+    return last
+
+
+def _last_here(move: Move, old: OldCluster) -> FrontierRecord:
+    """Return the old cluster's last frontier. Raise MoveError if it was moved elsewhere."""
     last = old.last().record
     if last.moved not in ("", move.settings.realm):
         raise MoveError(
             f"the old cluster was moved already, to {last.moved}",
             remedy="move on from there; or leave --frontier-from out, and see what is in doubt",
         )
-    behind = old.left_behind(source.reached, move.clock)
-    if behind and not last.moved:
+    return last
+
+
+def _last_meanwhile(move: Move, old: OldCluster, begun: Begun) -> FrontierRecord:
+    """Return the old cluster's last frontier, of a move that has written messages already: it may
+    have begun without the old cluster's Kafka. Raise MoveError if the cluster has gone on since the
+    cut, and so may have delivered what was moved."""
+    last = _last_here(move, old)
+    has_gone_on = not last.moved and last.frontier != begun.cut.frontier
+    if has_gone_on and not move.takes_doubles:
         raise MoveError(
-            f"{source.root} has not taken in all of the old buffer: {behind} requests are missing",
-            remedy="stop the producers, start the node until it has caught up, stop it and run "
-            "this again; or take another node's wheel",
+            f"the old cluster has gone on since this move began: from step "
+            f"{begun.cut.frontier.step} to {last.frontier.step}. It may have delivered what was "
+            "moved",
+            remedy="stop all its nodes, and never start them again. --prefer=at-least-once ends "
+            "the old cluster and goes on; what it has delivered meanwhile is doubled",
         )
     return last
 
@@ -204,13 +241,19 @@ def _begun(
     """Return what is to be moved, and how far that is, once that is fixed for good."""
     progress = log.read()
     if progress is not None and progress.done:
+        last = None
+        if move.old is not None:
+            move.old.fence()
+            last = _last_meanwhile(move, move.old, progress.begun)
         plan = _plan(move, source, progress.begun.cut, tell)
         _require_same(source, plan, progress)
+        if move.old is not None and last is not None and not last.moved:
+            move.old.end(last, move.settings.realm)
         return plan, progress
     cut, is_ended = _newest(source, progress), True
     if move.old is not None:
         move.old.fence()
-        cut = _last_of(move, source, move.old)
+        cut = _last_of(move, source, move.old, progress)
         is_ended = bool(cut.moved)
     plan = _plan(move, source, cut, tell)
     if progress is not None and cut.moved:

@@ -13,6 +13,7 @@ Source: docs/design/moving.md, "The old cluster".
 """
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final, Self
@@ -29,6 +30,10 @@ from replication.settings import Settings
 
 OWNER: Final = "delayd-move"
 BEHIND_MAX: Final = 10_000
+SETTLED_MS: Final = 5_000
+"""A transaction that is open this long is a user's: those of a master are short, and end with the
+fence."""
+POLL_S: Final = 0.1
 
 
 class OldCluster:
@@ -78,16 +83,43 @@ class OldCluster:
             )
         return seen
 
+    def require_settled(self, clock: Clock) -> None:
+        """Raise MoveError if a transaction stays open in the buffer: what lies behind its first
+        record is acknowledged, and neither a wheel nor `left_behind` reads it. Raises
+        KafkaUnreachableError."""
+        buffer = self._settings.buffer.name
+        until_ms = clock.monotonic_ms() + min(SETTLED_MS, self._timeout_ms)
+        while True:
+            with closing(self._bus.cluster()) as kafka:
+                ends = kafka.end_offsets(buffer, self._timeout_ms, committed=False)
+                stable = kafka.end_offsets(buffer, self._timeout_ms, committed=True)
+            held = [f"{buffer}/{p}" for p, end in sorted(ends.items()) if stable[p] < end]
+            if not held:
+                return
+            if clock.monotonic_ms() >= until_ms:
+                raise MoveError(
+                    f"a transaction is open in {', '.join(held)}: requests behind it are in no "
+                    "wheel yet",
+                    remedy="end it, or wait until Kafka ends it; let a node catch up, stop it, and "
+                    "run this again",
+                )
+            threading.Event().wait(POLL_S)
+
     def left_behind(self, reached: Sequence[int], clock: Clock) -> int:
         """Return how many requests of the buffer lie behind what a wheel has read; more than
-        BEHIND_MAX are not counted. Raises KafkaUnreachableError, ConsumerError."""
+        BEHIND_MAX are not counted. What lies behind an open transaction counts by its offsets.
+
+        Raises KafkaUnreachableError, ConsumerError.
+        """
         buffer = self._settings.buffer.name
         with closing(self._bus.cluster()) as kafka:
             first = kafka.start_offsets(buffer, self._timeout_ms)
+            latest = kafka.end_offsets(buffer, self._timeout_ms, committed=False)
             ends = kafka.end_offsets(buffer, self._timeout_ms, committed=True)
         starts = {p: max(reached[p], first.get(p, 0)) for p in ends}
         # What was trimmed unread counts by its offsets.
         count = sum(start - reached[p] for p, start in starts.items())
+        count += sum(max(0, latest[p] - end) for p, end in ends.items())
         for records in read_between(
             self._bus,
             buffer,

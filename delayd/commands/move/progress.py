@@ -32,6 +32,8 @@ from replication.settings import Settings
 FORMAT: Final = 1
 SUFFIX: Final = "moved"
 RECORDS_MAX: Final = 1_000
+KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of the topic: a record that is gone would be moved a second time."""
 
 Places = list[tuple[int, int, int]]
 """Runs of records of the buffer: partition, first and last offset."""
@@ -87,32 +89,48 @@ class ProgressLog:
         self.topic = f"{settings.prefix}{SUFFIX}"
 
     def create(self) -> None:
-        """Create the topic, with the buffer's replicas, unless it is there."""
+        """Create the topic, with the buffer's replicas, unless it is there. Raise MoveError if it
+        is there and does not keep all its records."""
         with closing(self._bus.cluster()) as kafka:
             buffer = self._settings.buffer.name
             state = kafka.describe([buffer], self._timeout_ms)[buffer]
-            kafka.create_topic(
+            is_new = kafka.create_topic(
                 self.topic,
                 partitions=1,
                 replication_factor=state.partitions[0].replicas,
                 config={
-                    "cleanup.policy": "delete",
-                    "retention.ms": "-1",
-                    "retention.bytes": "-1",
+                    **KEPT,
                     "unclean.leader.election.enable": "false",
                     "min.insync.replicas": state.config["min.insync.replicas"],
                 },
                 timeout_ms=self._timeout_ms,
             )
+            config = (
+                {} if is_new else kafka.describe([self.topic], self._timeout_ms)[self.topic].config
+            )
+        wrong = [] if is_new else [key for key, value in KEPT.items() if config.get(key) != value]
+        if wrong:
+            told = ", ".join(f"{key}={config.get(key)}" for key in wrong)
+            raise MoveError(
+                f"{self.topic} does not keep its records for ever: {told}",
+                remedy="set " + ", ".join(f"{key}={KEPT[key]}" for key in wrong),
+            )
 
     def read(self) -> Progress | None:
         """Return what is committed; None if nothing is. Raises KafkaUnreachableError, and MoveError
-        for a record of a newer release."""
+        for a record of a newer release, or if the topic has lost records."""
         with closing(self._bus.cluster()) as kafka:
             if self.topic not in kafka.describe([self.topic], self._timeout_ms):
                 return None
             start = kafka.start_offsets(self.topic, self._timeout_ms)[0]
             self._end = kafka.end_offsets(self.topic, self._timeout_ms, committed=False)[0]
+        if start:
+            raise MoveError(
+                f"{self.topic} begins at offset {start}: its first records were removed, and "
+                "nobody knows what was moved",
+                remedy="nothing was written; what was moved is in the new buffer. To begin anew, "
+                "make a new cluster with empty topics and leave --frontier-from out",
+            )
         found: Progress | None = None
         for value in self._values(start, self._end):
             found = _after(found, json.loads(value))

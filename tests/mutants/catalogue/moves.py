@@ -4,6 +4,7 @@ from mutants.mutant import Mutant, one_edit
 
 MOVING = "delayd/commands/move/moving.py"
 TESTS = "tests/unit/commands/test_move.py"
+REFUSED = "tests/unit/commands/test_move_refused.py"
 
 MOVES: tuple[Mutant, ...] = (
     one_edit(
@@ -45,6 +46,57 @@ MOVES: tuple[Mutant, ...] = (
         "    if (plan.pending, plan.digest) != (begun.pending, begun.digest):\n",
         "    if plan.pending > 10**9:\n",
         f"{TESTS}::test_another_source_is_noticed",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-behind-open-transaction",
+        "nothing is moved while a transaction is open in the old buffer: what lies behind it is in "
+        "no wheel",
+        "moving.md#the-old-cluster",
+        MOVING,
+        "    old.require_settled(move.clock)\n",
+        "",
+        f"{REFUSED}::test_a_request_behind_an_open_transaction_is_not_left_behind",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-goes-on-unasked",
+        "a run that goes on looks at the old cluster again: it may have delivered meanwhile",
+        "moving.md#the-old-cluster",
+        MOVING,
+        "    if has_gone_on and not move.takes_doubles:\n",
+        "    if False:\n",
+        f"{REFUSED}::test_a_run_that_meets_the_old_kafka_again_sees_that_it_has_gone_on",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-resumed-not-ended",
+        "a run that goes on ends the old cluster, if an earlier one could not reach it",
+        "moving.md#the-old-cluster",
+        MOVING,
+        "            move.old.end(last, move.settings.realm)\n",
+        "            pass\n",
+        f"{REFUSED}::test_a_run_that_meets_the_old_kafka_again_at_rest_ends_it",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-progress-lost",
+        "an ended cluster is not moved again if the records of its move are lost",
+        "moving.md#each-once",
+        MOVING,
+        "        if progress is None:\n            raise MoveError(",
+        "        if False:\n            raise MoveError(",
+        f"{REFUSED}::test_nothing_is_moved_again_where_the_progress_is_lost",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-progress-trimmed",
+        "records of a move that were removed are noticed",
+        "moving.md#each-once",
+        "delayd/commands/move/progress.py",
+        "        if start:\n",
+        "        if False:\n",
+        f"{REFUSED}::test_nothing_is_moved_again_where_the_progress_was_trimmed",
         is_simulated=False,
     ),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from moves import HOUR_MS, Kill, KilledError, Site, site_in
+from moves import HOUR_MS, Kill, KilledError, Site, fill, site_in
 from one_node import Maker
 
 from delayd.cluster.frontier_log import FrontierLog
@@ -17,7 +17,6 @@ from delayd.commands.move.showing import is_fine, moved_json, moved_lines
 from delayd.errors import FrontierError, MoveError
 from replication.record import FrontierFormatError, decode
 
-COUNT = 12
 CALLS_MAX = 200
 
 
@@ -26,35 +25,6 @@ def site(tmp_path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Three records a step."""
     monkeypatch.setattr(moving, "STEP_RECORDS", 3)
     return site_in(tmp_path, make)
-
-
-def fill(site: Site) -> list[bytes]:
-    """Pending messages with and without ids, some delivered, cancelled and requeued before; return
-    the values of what is pending."""
-    old, now_ms = site.old, site.old.clock.now_ms
-    pending = []
-    for n in range(COUNT):
-        value = b"value-%d" % n
-        old.send("orders", now_ms + HOUR_MS + n % 5, id=f"id-{n}" if n % 2 else None, value=value,
-                 partition=n % 2, more=[("trace", b"%d" % n)])  # fmt: skip
-        pending.append(value)
-    old.send("orders", now_ms, value=b"delivered")
-    old.send("orders", now_ms + HOUR_MS, id="gone", value=b"cancelled")
-    old.send("orders", id="gone", op="cancel")
-    old.send("missing", now_ms, id="retried", value=b"retried")
-    pending.append(b"retried")
-    old.ingest()
-    old.clock.now_ms += 1_000
-    for _ in range(3):
-        old.step()
-    assert [record.value for record in old.read("orders")] == [b"delivered"]
-    # Behind the last frontier: a request, and a cancel that no step has seen.
-    old.send("orders", now_ms + HOUR_MS, id="after", value=b"after")
-    old.send("orders", id="id-1", op="cancel")
-    old.ingest()
-    pending.append(b"after")
-    pending.remove(b"value-1")
-    return sorted(pending)
 
 
 def deliver_all(site: Site) -> list[bytes]:
