@@ -2,9 +2,12 @@
 
 Pending is what the wheel holds, is not in Done(K, O) of the cut, and no cancel marker that the
 wheel holds has killed. That goes beyond an export at the cut: requests behind O are pending, too,
-and cancels behind O count, because no step will come.
+and cancels behind O count, because no step will come. A message that another one in the wheel
+continues is over, too: the step that requeued it may be newer than the cut, if that is only what
+the wheel knows.
 
-Memory: a line for each pending message of the fullest hour, about 200 bytes.
+Memory: a line for each pending message of the fullest hour, about 200 bytes, and another one for
+each message of the wheel that waits for a retry or a turn.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +19,13 @@ from typing import Any, NamedTuple
 
 from delayd.commands.examine.frontiers import record_of
 from delayd.errors import ConfigError, CorruptionError
+from delayd.request.bodies import is_requeued, origin_of
 from delayd.wheel import FrameKind, Progress, SegmentLine
 from delayd.wheel.disk import OpenFile
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body
 from delayd.wheel.kills import KILLS, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
-from delayd.wheel.reader import read_frames
+from delayd.wheel.reader import FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import StoppedWheel, reading
 from replication.frontier import Frontier
@@ -67,6 +71,8 @@ class Source:
         """The newest frontier that its checkpoint knows."""
         self.replies_open = 0
         """Pending replies behind the cut's O that the last walk has met: nobody writes them."""
+        self._newest: dict[tuple[str, int], int] | None = None
+        """See `_continuations`."""
 
     @property
     def root(self) -> str:
@@ -88,6 +94,8 @@ class Source:
         catalogue = self._wheel.catalogue
         total = sum(info.bytes - start for _, info, start in catalogue.counted_lines_by_hour())
         self.replies_open = done = 0
+        if self._newest is None:
+            self._newest = self._continuations()
         kills = self._kills()
         killed = next(kills, None)
         lines = catalogue.counted_lines_by_hour()
@@ -100,6 +108,29 @@ class Source:
             yield from self._of_hour(files, cut, dead)
             done += sum(info.bytes - start for _, info, start in files)
             tell(done, total)
+
+    def _continuations(self) -> dict[tuple[str, int], int]:
+        """Return the offset of the last message that continues another one, by the source of the
+        user's request and partition: a message and what continues it share both.
+
+        Also if it was killed since, or is delivered: what it continues is over anyway.
+        """
+        found: dict[tuple[str, int], int] = {}
+        for line in self._wheel.catalogue.counted_lines_by_hour():
+            path = self._wheel.layout.segment_file(line.name)
+            self._require(path)
+            with reading(self._wheel.disk, path) as file:
+                for frame in self._frames(file, line):
+                    if frame.kind == _MESSAGE and is_requeued(body := read_body(frame.body)):
+                        key = (origin_of(body, frame.partition, frame.offset), frame.partition)
+                        found[key] = max(found.get(key, -1), frame.offset)
+        return found
+
+    def _is_continued(self, rank: Rank, body: tuple[Any, ...]) -> bool:
+        if not self._newest:
+            return False
+        origin = origin_of(body, rank.partition, rank.offset)
+        return self._newest.get((origin, rank.partition), -1) > rank.offset
 
     def _kills(self) -> Iterator[Rank]:
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
@@ -123,12 +154,23 @@ class Source:
                     path = layout.segment_file(files[number].name)
                     opened[number] = stack.enter_context(reading(disk, path))
                 body = read_body(disk.pread(opened[number], length, position))
-                yield Message(rank, crc, body)
+                if not self._is_continued(rank, body):
+                    yield Message(rank, crc, body)
 
     def _pending(
         self, file: OpenFile, number: int, line: SegmentLine, cut: Frontier, killed: set[Rank]
     ) -> Iterator[_Place]:
-        """Yield the places of one file. Read and verify all of it. Raise CorruptionError."""
+        """Yield the places of one file. Raise CorruptionError."""
+        for frame in self._frames(file, line):
+            rank = Rank(frame.due_ms, frame.partition, frame.offset)
+            if frame.kind != _MESSAGE:
+                self.replies_open += frame.offset >= cut.offsets[frame.partition]
+            elif not cut.covers(frame.lane, rank) and rank not in killed:
+                at = frame.position + HEADER_BYTES
+                yield _Place(rank, frame.crc, number, at, len(frame.body))
+
+    def _frames(self, file: OpenFile, line: SegmentLine) -> Iterator[FoundFrame]:
+        """Yield the frames of one file. Read and verify all of it. Raise CorruptionError."""
         name, info, start = line
         path = self._wheel.layout.segment_file(name)
         count = digest = 0
@@ -137,12 +179,7 @@ class Source:
             for frame in read_frames(pread, start, info.bytes):
                 count += 1
                 digest += frame.crc
-                rank = Rank(frame.due_ms, frame.partition, frame.offset)
-                if frame.kind != _MESSAGE:
-                    self.replies_open += frame.offset >= cut.offsets[frame.partition]
-                elif not cut.covers(frame.lane, rank) and rank not in killed:
-                    at = frame.position + HEADER_BYTES
-                    yield _Place(rank, frame.crc, number, at, len(frame.body))
+                yield frame
         except BrokenFrameError as error:
             raise self._damaged(
                 f"{path}: the frame at bytes {error.position} to "

@@ -4,6 +4,7 @@ from mutants.mutant import Mutant, one_edit
 
 MOVING = "delayd/commands/move/moving.py"
 TESTS = "tests/unit/commands/test_move.py"
+BY_WHEEL = "tests/unit/commands/test_move_without_kafka.py"
 REFUSED = "tests/unit/commands/test_move_refused.py"
 
 MOVES: tuple[Mutant, ...] = (
@@ -97,6 +98,16 @@ MOVES: tuple[Mutant, ...] = (
         "        if start:\n",
         "        if False:\n",
         f"{REFUSED}::test_nothing_is_moved_again_where_the_progress_was_trimmed",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-continued-too",
+        "a message that another one in the wheel continues is not moved beside it",
+        "moving.md#what-is-pending",
+        "delayd/commands/move/source.py",
+        "                if not self._is_continued(rank, body):\n",
+        "                if True:\n",
+        f"{BY_WHEEL}::test_a_message_and_what_continues_it_are_moved_as_one",
         is_simulated=False,
     ),
 )
