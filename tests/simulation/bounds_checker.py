@@ -21,6 +21,7 @@ from log_rules import REDRIVE_MEMORY_MS, Step, step_of_fields
 
 from delayd.bus import Record
 from delayd.node.monitoring.node_view import NodeView
+from delayd.wheel.reserve import FILE as RESERVE_FILE
 
 HOUR_MS = 3_600_000
 REPEAT_MEMORY_MS = HOUR_MS
@@ -105,7 +106,12 @@ def measured(view: NodeView) -> dict[str, int]:
     entries, held_bytes = held(view)
     return {
         "files": len(files),
-        "bytes on disk": sum(p.stat().st_blocks * 512 for p in root.rglob("*") if p.is_file()),
+        # The reserve only keeps room, and a copy of a disk writes its zeros out.
+        "bytes on disk": sum(
+            path.stat().st_blocks * 512
+            for path in root.rglob("*")
+            if path.is_file() and path.name != RESERVE_FILE
+        ),
         "ids": lines,
         "open files": len(_open_files(str(root))),
         "entries in memory": entries,
