@@ -85,7 +85,7 @@ def main() -> None:
                 record=record,
                 old=None,
                 stopped_ms=0,
-                takes_doubles=False,
+                takes_doubles=True,
                 clock=SystemClock(),
                 timeout_ms=TIMEOUT_MS,
             )

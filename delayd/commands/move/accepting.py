@@ -9,7 +9,7 @@ import json
 import threading
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -24,8 +24,6 @@ from delayd.runtime.clock import Clock
 from replication.settings import Settings
 
 RECORDS_MAX: Final = 10_000
-SEARCH_BEFORE_MS: Final = 3_600_000
-"""How much earlier than the move letters and receipts are searched for: clocks may differ."""
 POLL_S: Final = 0.2
 _LATER: Final = frozenset({Reason.DEAD.slug, Verdict.EXPIRED.slug})
 """Reasons of letters whose message was accepted, and then could not be delivered."""
@@ -107,6 +105,18 @@ def read_back(
     return count, content
 
 
+def answers_end(
+    bus: Bus, settings: Settings, timeout_ms: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return where the dead letters and the receipts end now, by partition: what the master says of
+    a request that is written later lies behind that. Raises KafkaUnreachableError."""
+    with closing(bus.cluster()) as kafka:
+        return (
+            kafka.end_offsets(settings.dead.name, timeout_ms, committed=True),
+            kafka.end_offsets(settings.receipts.name, timeout_ms, committed=True),
+        )
+
+
 def accepted(
     bus: Bus, settings: Settings, progress: Progress, clock: Clock, timeout_ms: int, wait_ms: int
 ) -> Accepted:
@@ -119,8 +129,8 @@ def accepted(
             break
         threading.Event().wait(POLL_S)
     found = Accepted(is_judged)
-    since_ms = progress.begun.began_ms - SEARCH_BEFORE_MS
-    for record in _records(bus, settings.dead.name, since_ms, clock, timeout_ms):
+    begun = progress.begun
+    for record in _records(bus, settings.dead.name, begun.dead, clock, timeout_ms):
         headers = dict(record.headers)
         source = _text(headers.get("delayd-source"))
         why = _text(headers.get("delayd-reason"))
@@ -130,7 +140,7 @@ def accepted(
             found.not_taken[source] = NotTaken(
                 None if id is None else _text(id), source, why, detail
             )
-    for record in _records(bus, settings.receipts.name, since_ms, clock, timeout_ms):
+    for record in _records(bus, settings.receipts.name, begun.receipts, clock, timeout_ms):
         said = json.loads(record.value or b"{}")
         if said.get("verdict") == Verdict.DUPLICATE.slug and places.hold_source(said["source"]):
             found.not_taken[said["source"]] = NotTaken(
@@ -148,13 +158,13 @@ def _has_passed(bus: Bus, settings: Settings, places: Places, timeout_ms: int) -
 
 
 def _records(
-    bus: Bus, topic: str, since_ms: int, clock: Clock, timeout_ms: int
+    bus: Bus, topic: str, since: Mapping[int, int], clock: Clock, timeout_ms: int
 ) -> Iterator[Record]:
-    """Yield the committed records of a topic from a time on."""
+    """Yield the committed records of a topic from these offsets on."""
     with closing(bus.cluster()) as kafka:
-        starts = kafka.offsets_since(topic, since_ms, timeout_ms)
+        first = kafka.start_offsets(topic, timeout_ms)
         ends = kafka.end_offsets(topic, timeout_ms, committed=True)
-    ends = {partition: end for partition, end in ends.items() if partition in starts}
+    starts = {partition: max(since.get(partition, 0), first[partition]) for partition in ends}
     for records in read_between(
         bus, topic, starts, ends, clock, records_max=RECORDS_MAX, timeout_ms=timeout_ms
     ):

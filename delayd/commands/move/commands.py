@@ -22,7 +22,7 @@ from delayd.config.security import load_security
 from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import Clock, SystemClock
 from delayd.wheel.stopped import locked, open_stopped
 from replication.record import FrontierRecord
 from replication.settings import AT_LEAST_ONCE
@@ -64,12 +64,15 @@ StoppedAt = Annotated[
     typer.Option(
         "--stopped-at",
         help="When the old cluster delivered last at the latest: Unix ms, or RFC 3339. "
-        "Default: now. Without --frontier-from only.",
+        "Default: now, by this machine's clock. Without --frontier-from only.",
     ),
 ]
 Prefer = Annotated[
     Preference,
-    typer.Option("--prefer", help="at-least-once: also move what may have been delivered already."),
+    typer.Option(
+        "--prefer",
+        help="at-least-once: also move what may have been delivered or cancelled already.",
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would be moved; as without --yes.")
@@ -111,7 +114,7 @@ def move(
             remedy="leave one of them out",
         )
     clock = SystemClock()
-    stopped_ms = clock.wall_ms() if stopped_at is None else _moment(stopped_at)
+    stopped_ms = None if stopped_at is None else _moment(stopped_at)
     bus = open_bus(bootstrap, load_security(config).properties())
     record = load_settings(bus, cluster, prefix, TIMEOUT_MS).record
     _refuse_at_least_once(record, "the new cluster", "make one whose guarantee is exactly-once")
@@ -129,7 +132,7 @@ def move(
             bus=bus,
             record=record,
             old=old,
-            stopped_ms=stopped_ms,
+            stopped_ms=_stopped_ms(stopped_ms, source, clock),
             takes_doubles=prefer is Preference.AT_LEAST_ONCE,
             clock=clock,
             timeout_ms=TIMEOUT_MS,
@@ -143,6 +146,20 @@ def move(
         lines.append("nothing was written; add --yes")
     typer.echo("\n".join(lines))
     raise typer.Exit(ExitCode.FINE if is_fine(moved) else ExitCode.PROBLEM)
+
+
+def _stopped_ms(said_ms: int | None, source: Source, clock: Clock) -> int:
+    """Return when the old cluster was stopped at the latest, now if nothing was said. Raise
+    ConfigError for a time at which it was alive. All are Unix ms."""
+    if said_ms is None:
+        return clock.wall_ms()
+    if said_ms < source.seen_ms:
+        raise ConfigError(
+            f"--stopped-at is {said_ms} ms, and by its wheel the old cluster was alive at "
+            f"{source.seen_ms} ms",
+            remedy="name the time at which the last node died, by a clock that is set by NTP",
+        )
+    return said_ms
 
 
 def _moment(text: str) -> int:

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from delayd.bus import Ack, Bus, TransactionalProducer
-from delayd.commands.move.accepting import Accepted, accepted, read_back
+from delayd.commands.move.accepting import Accepted, accepted, answers_end, read_back
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.move.planning import Plan, plan_of
 from delayd.commands.move.progress import SUFFIX, Begun, Progress, ProgressLog, runs_of
@@ -51,7 +51,8 @@ class Move:
     old: OldCluster | None
     """None: the old cluster's Kafka is lost, and what the wheel knows counts."""
     stopped_ms: int
-    """When the old cluster delivered last at the latest (Unix ms); counts if `old` is None."""
+    """When the old cluster delivered last at the latest (Unix ms), or later; counts if `old` is
+    None, unless the wheel has seen the cluster alive after that."""
     takes_doubles: bool
     """Move what may have been delivered already, too."""
     clock: Clock
@@ -100,11 +101,12 @@ def planned(move: Move, source: Source, tell: Tell) -> Moved:
         cut = _newest(source, progress)
     else:
         cut = _last_of(move, source, move.old, progress)
-    plan = _plan(move, source, cut, tell)
+    by_wheel = _is_by_wheel(move, progress)
+    plan = _plan(move, source, cut, tell, by_wheel=by_wheel)
     if progress is not None and progress.done:
         _require_same(source, plan, progress)
     done = 0 if progress is None else progress.done
-    return Moved(plan, cut, done, 0, _not_held(move, source, cut), None)
+    return Moved(plan, cut, done, 0, _not_held(move, source, cut, by_wheel=by_wheel), None)
 
 
 def run(move: Move, source: Source, tell: Tell, wait_ms: int) -> Moved:
@@ -143,7 +145,8 @@ def run(move: Move, source: Source, tell: Tell, wait_ms: int) -> Moved:
             remedy="was the new buffer trimmed already, or made again? What was moved is not known",
         )
     outcome = accepted(move.bus, move.settings, progress, move.clock, move.timeout_ms, wait_ms)
-    not_held = _not_held(move, source, progress.begun.cut)
+    by_wheel = _is_by_wheel(move, progress)
+    not_held = _not_held(move, source, progress.begun.cut, by_wheel=by_wheel)
     written_now = progress.done - before
     return Moved(plan, progress.begun.cut, progress.done, written_now, not_held, outcome)
 
@@ -218,20 +221,29 @@ def _newest(source: Source, progress: Progress | None) -> FrontierRecord:
     return max(known, key=lambda record: record.frontier.step)
 
 
-def _not_held(move: Move, source: Source, cut: FrontierRecord) -> int:
+def _is_by_wheel(move: Move, progress: Progress | None) -> bool:
+    """Return whether the cut is only what the wheel knows: the old cluster may have gone on."""
+    is_known = progress is not None and progress.done and not progress.begun.by_wheel
+    return move.old is None and not is_known
+
+
+def _not_held(move: Move, source: Source, cut: FrontierRecord, *, by_wheel: bool) -> int:
     if move.old is not None:
         return move.old.left_behind(source.reached, move.clock)
+    if not by_wheel:
+        return 0  # It held all of them when the old cluster was ended.
     pairs = zip(cut.frontier.offsets, source.progress.offsets, strict=True)
     return sum(max(0, needed - own) for needed, own in pairs)
 
 
-def _plan(move: Move, source: Source, cut: FrontierRecord, tell: Tell) -> Plan:
+def _plan(move: Move, source: Source, cut: FrontierRecord, tell: Tell, *, by_wheel: bool) -> Plan:
     messages = source.messages(
         cut.frontier, lambda done, total: tell("looking at what is pending", done, total)
     )
-    doubt_ms = move.stopped_ms if move.old is None else None
+    known_ms = max(source.seen_ms, cut.frontier.highest_cursor.due_ms)
+    doubt_ms = max(move.stopped_ms, known_ms) if by_wheel else None
     plan = plan_of(messages, move.limits, doubt_ms=doubt_ms, now_ms=move.clock.wall_ms())
-    plan.replies_open = source.replies_open
+    plan.replies_open, plan.letters = source.replies_open, source.letters
     return plan
 
 
@@ -245,7 +257,8 @@ def _begun(
         if move.old is not None:
             move.old.fence()
             last = _last_meanwhile(move, move.old, progress.begun)
-        plan = _plan(move, source, progress.begun.cut, tell)
+        by_wheel = _is_by_wheel(move, progress)
+        plan = _plan(move, source, progress.begun.cut, tell, by_wheel=by_wheel)
         _require_same(source, plan, progress)
         if move.old is not None and last is not None and not last.moved:
             move.old.end(last, move.settings.realm)
@@ -255,12 +268,20 @@ def _begun(
         move.old.fence()
         cut = _last_of(move, source, move.old, progress)
         is_ended = bool(cut.moved)
-    plan = _plan(move, source, cut, tell)
+    by_wheel = move.old is None
+    plan = _plan(move, source, cut, tell, by_wheel=by_wheel)
     if progress is not None and cut.moved:
         _require_same(source, plan, progress)
     _refuse(move, plan)
-    began_ms = move.clock.wall_ms() if progress is None else progress.begun.began_ms
-    begun = Begun(replace(cut, moved=""), plan.digest, plan.pending, began_ms)
+    if by_wheel:
+        _refuse_not_held(move, source, cut)
+    begun = Begun(
+        replace(cut, moved=""),
+        plan.digest,
+        plan.pending,
+        by_wheel,
+        *answers_end(move.bus, move.settings, move.timeout_ms),
+    )
     producer.begin()
     log.begin(producer, begun)
     producer.commit(move.timeout_ms)
@@ -297,6 +318,25 @@ def _refuse(move: Move, plan: Plan) -> None:
             remedy="`delayd move --dry-run` lists them. If the old cluster's Kafka can be read, "
             "name it by --frontier-from. If you know when it stopped, say so by --stopped-at. "
             "--prefer=at-least-once moves them, and some may be doubled",
+        )
+    if plan.revocable.count and not move.takes_doubles:
+        raise MoveError(
+            f"{plan.revocable.count} messages have an id, and may have been cancelled or replaced "
+            "after the last frontier that the wheel knows",
+            remedy="`delayd move --dry-run` lists them. If the old cluster's Kafka can be read, "
+            "name it by --frontier-from. --prefer=at-least-once moves them",
+        )
+
+
+def _refuse_not_held(move: Move, source: Source, cut: FrontierRecord) -> None:
+    """Raise MoveError if the wheel proves by itself that requests are missing in it."""
+    count = _not_held(move, source, cut, by_wheel=True)
+    if count and not move.takes_doubles:
+        raise MoveError(
+            f"{source.root} knows of up to {count} requests that are not in it: messages that were "
+            "never moved, or cancels of what is pending in it",
+            remedy="take the data_dir of a node that has ingested more, or name the old cluster's "
+            "Kafka by --frontier-from. --prefer=at-least-once goes on without them",
         )
 
 

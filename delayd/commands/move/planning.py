@@ -1,13 +1,13 @@
 """What a move would do: how many messages, which of them are in doubt or would be refused."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from delayd.commands.move.requests import Named, asked_of, named, problem_of
-from delayd.commands.move.source import Message
-from delayd.request import RequestLimits
+from delayd.commands.move.source import Letter, Message
+from delayd.request import RequestLimits, id_of
 from delayd.wheel.segment import DIGEST_MODULO
 
 NAMED_MAX: Final = 10_000
@@ -43,17 +43,22 @@ class Plan:
     last_due_ms: int | None = None
     doubtful: Listed = field(default_factory=Listed)
     """May have been delivered after the cut."""
+    revocable: Listed = field(default_factory=Listed)
+    """May have been cancelled or replaced after the cut: those with an id that are not doubtful."""
     refused: Listed = field(default_factory=Listed)
     """The new cluster would reject them."""
     replies_open: int = 0
     """Verdicts and dead letters that the old cluster had still to write."""
+    letters: Sequence[Letter] = ()
+    """The dead letters among them, as many as are listed."""
 
 
 def plan_of(
     messages: Iterable[Message], limits: RequestLimits, *, doubt_ms: int | None, now_ms: int
 ) -> Plan:
     """Return the plan for these messages. What was due up to `doubt_ms` may have been delivered
-    after the cut; None if the cut is the last frontier, so that nothing was. Times are Unix ms."""
+    after the cut, and what has an id may have been cancelled; None if the cut is the last frontier,
+    so that nothing was. Times are Unix ms."""
     plan = Plan()
     for message in messages:
         body, due_ms = message.body, message.rank.due_ms
@@ -67,6 +72,8 @@ def plan_of(
         plan.last_due_ms = due_ms
         if doubt_ms is not None and due_ms <= doubt_ms:
             plan.doubtful.add(named(message))
+        elif doubt_ms is not None and id_of(body) is not None:
+            plan.revocable.add(named(message))
         problem = problem_of(asked_of(message, limits.partitions), limits, now_ms)
         if problem is not None:
             plan.refused.add(named(message, problem))

@@ -2,12 +2,14 @@
 
 Key: the realm of the old cluster. Value: one JSON object.
 
-    first       {"format": 1, "cut": the frontier record, "digest", "pending", "began_ms"}
+    first       {"format": 1, "cut": the frontier record, "digest", "pending", "by_wheel",
+                "dead", "receipts": {partition: offset}, "to": [realm, buffer, its topic id]}
     each step   {"format": 1, "done", "content", "last": [due_ms, partition, offset],
                 "places": [[partition, first offset, last offset]...]}
 
 `done`, `content` (the sum of the records' contents) and `last` (the rank of the last message) are
-of the whole move, `places` are of the step: where its records are in the buffer. A first record
+of the whole move, `places` are of the step: where its records are in the buffer. `dead` and
+`receipts` are where these topics of the new cluster ended before. A first record
 that comes after another one begins anew; it is only written while nothing is done. The topic keeps
 all its records: together they say which records of the buffer were moved.
 
@@ -16,7 +18,7 @@ that fence to its very end.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -46,7 +48,13 @@ class Begun:
     cut: FrontierRecord
     digest: int
     pending: int
-    began_ms: int
+    by_wheel: bool
+    """The cut is what the wheel knows, because the old cluster's Kafka could not be read."""
+    dead: Mapping[int, int]
+    receipts: Mapping[int, int]
+    """Where the new cluster's dead letters and receipts ended, by partition."""
+    to: tuple[str, str, str] = ("", "", "")
+    """The new cluster's realm, its buffer and that topic's id; of what was read."""
 
 
 @dataclass(slots=True)
@@ -83,6 +91,7 @@ class ProgressLog:
         self._key = old_realm.encode()
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._to = (settings.realm, settings.buffer.name, settings.buffer.topic_id)
         self._end = 0
         self._is_proven = False
         """A record of this run lies right behind all that `read` has returned."""
@@ -118,7 +127,8 @@ class ProgressLog:
 
     def read(self) -> Progress | None:
         """Return what is committed; None if nothing is. Raises KafkaUnreachableError, and MoveError
-        for a record of a newer release, or if the topic has lost records."""
+        for a record of a newer release, or if the topic has lost records, or is of a buffer that
+        is no more."""
         with closing(self._bus.cluster()) as kafka:
             if self.topic not in kafka.describe([self.topic], self._timeout_ms):
                 return None
@@ -134,6 +144,13 @@ class ProgressLog:
         found: Progress | None = None
         for value in self._values(start, self._end):
             found = _after(found, json.loads(value))
+        if found is not None and found.done and found.begun.to != self._to:
+            raise MoveError(
+                f"{found.done} messages were moved to {found.begun.to[1]} of "
+                f"{found.begun.to[0]}, which is no more: the new cluster was made again",
+                remedy="nothing was written. Make a new cluster with empty topics under another "
+                "--prefix, and leave --frontier-from out, to see what is in doubt",
+            )
         return found
 
     def begin(self, producer: Producer, begun: Begun) -> None:
@@ -144,7 +161,10 @@ class ProgressLog:
                 "cut": encode(begun.cut).decode(),
                 "digest": begun.digest,
                 "pending": begun.pending,
-                "began_ms": begun.began_ms,
+                "by_wheel": begun.by_wheel,
+                "dead": begun.dead,
+                "receipts": begun.receipts,
+                "to": self._to,
             },
         )
 
@@ -196,8 +216,22 @@ def _after(progress: Progress | None, fields: dict[str, Any]) -> Progress:
         )
     if "cut" in fields:
         cut = decode(fields["cut"].encode())
-        begun = Begun(cut, fields["digest"], fields["pending"], fields["began_ms"])
-        return Progress(begun)
+        dead, receipts = (
+            {int(partition): end for partition, end in fields[name].items()}
+            for name in ("dead", "receipts")
+        )
+        realm, buffer, topic_id = fields["to"]
+        return Progress(
+            Begun(
+                cut,
+                fields["digest"],
+                fields["pending"],
+                fields["by_wheel"],
+                dead,
+                receipts,
+                (realm, buffer, topic_id),
+            )
+        )
     assert progress is not None, "a step follows a first record"
     progress.done, progress.content = fields["done"], fields["content"]
     progress.last = Rank(*fields["last"])

@@ -12,10 +12,13 @@ SHOWN_MAX = 50
 
 
 def is_fine(moved: Moved) -> bool:
-    """Return whether every message is pending in the new cluster, or was when it was judged; of a
-    plan, whether a run would begin without further options."""
+    """Return whether every message is pending in the new cluster, or was when it was judged, and no
+    request was left behind; of a plan, whether a run would begin without further options."""
+    plan = moved.plan
+    if moved.not_held:
+        return False
     if moved.accepted is None:
-        return not (moved.plan.refused.count or moved.plan.doubtful.count)
+        return not (plan.refused.count or plan.doubtful.count or plan.revocable.count)
     is_all = moved.written == moved.plan.pending
     return is_all and moved.accepted.is_judged and not moved.accepted.not_taken
 
@@ -32,8 +35,10 @@ def moved_json(moved: Moved) -> dict[str, Any]:
         "first_due_ms": plan.first_due_ms,
         "last_due_ms": plan.last_due_ms,
         "in_doubt": _listed(plan.doubtful),
+        "may_be_cancelled": _listed(plan.revocable),
         "would_be_refused": _listed(plan.refused),
         "replies_not_moved": plan.replies_open,
+        "dead_letters_not_moved": [each._asdict() for each in plan.letters],
         "requests_not_held": moved.not_held,
         "written": moved.written,
         "written_now": moved.written_now,
@@ -58,9 +63,12 @@ def moved_lines(moved: Moved) -> Iterator[str]:
     for topic, count in plan.topics.most_common(SHOWN_MAX):
         yield f"  {count:>12,}  {topic}"
     yield from _named("in doubt: may have been delivered already", plan.doubtful)
+    yield from _named("may have been cancelled or replaced since", plan.revocable)
     yield from _named("the new cluster would reject", plan.refused)
     if plan.replies_open:
         yield f"not moved   {plan.replies_open:,} verdicts and dead letters that were not written"
+    for letter in plan.letters[:SHOWN_MAX]:
+        yield f"  dead letter  {letter.source}  {letter.reason}"
     if moved.not_held:
         yield f"not held    up to {moved.not_held:,} requests of the old buffer, by the wheel"
     yield f"written     {moved.written:,}, of them {moved.written_now:,} now"

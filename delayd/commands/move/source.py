@@ -15,11 +15,12 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from delayd.commands.examine.frontiers import record_of
 from delayd.errors import ConfigError, CorruptionError
-from delayd.request.bodies import is_requeued, origin_of
+from delayd.request import source_of
+from delayd.request.bodies import is_requeued, origin_of, reason_of
 from delayd.wheel import FrameKind, Progress, SegmentLine
 from delayd.wheel.disk import OpenFile
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body
@@ -33,6 +34,8 @@ from replication.rank import SLOT_MS, Rank
 from replication.record import FrontierRecord
 
 _MESSAGE = int(FrameKind.MESSAGE)
+_REPLY = int(FrameKind.PENDING_REPLY)
+LETTERS_MAX: Final = 10_000
 _HOUR_MS = HOUR_SLOTS * SLOT_MS
 
 
@@ -43,6 +46,14 @@ class Message(NamedTuple):
     crc: int
     """Of its frame: the same in every wheel of the cluster."""
     body: tuple[Any, ...]
+
+
+class Letter(NamedTuple):
+    """A dead letter that the old cluster had still to write."""
+
+    source: str
+    """In the old cluster."""
+    reason: str
 
 
 class _Place(NamedTuple):
@@ -71,6 +82,8 @@ class Source:
         """The newest frontier that its checkpoint knows."""
         self.replies_open = 0
         """Pending replies behind the cut's O that the last walk has met: nobody writes them."""
+        self.letters: list[Letter] = []
+        """The dead letters among them, the first LETTERS_MAX."""
         self._newest: dict[tuple[str, int], int] | None = None
         """See `_continuations`."""
 
@@ -78,6 +91,13 @@ class Source:
     def root(self) -> str:
         """Return the directory."""
         return self._wheel.layout.root
+
+    @property
+    def seen_ms(self) -> int:
+        """Return a time at which the old cluster was alive for sure, by the brokers' clocks (Unix
+        ms): the log time of the buffer, or the cursor."""
+        cursor = self.known.frontier.highest_cursor  # exclusive
+        return max(*self.progress.log_ms, cursor.due_ms - 1)
 
     @property
     def reached(self) -> tuple[int, ...]:
@@ -94,6 +114,7 @@ class Source:
         catalogue = self._wheel.catalogue
         total = sum(info.bytes - start for _, info, start in catalogue.counted_lines_by_hour())
         self.replies_open = done = 0
+        self.letters = []
         if self._newest is None:
             self._newest = self._continuations()
         kills = self._kills()
@@ -164,10 +185,19 @@ class Source:
         for frame in self._frames(file, line):
             rank = Rank(frame.due_ms, frame.partition, frame.offset)
             if frame.kind != _MESSAGE:
-                self.replies_open += frame.offset >= cut.offsets[frame.partition]
+                if frame.offset >= cut.offsets[frame.partition]:
+                    self._note_reply(frame)
             elif not cut.covers(frame.lane, rank) and rank not in killed:
                 at = frame.position + HEADER_BYTES
                 yield _Place(rank, frame.crc, number, at, len(frame.body))
+
+    def _note_reply(self, frame: FoundFrame) -> None:
+        self.replies_open += 1
+        if frame.kind == _REPLY and len(self.letters) < LETTERS_MAX:
+            dead = read_body(frame.body)[0]
+            if dead is not None:
+                source = source_of(frame.partition, frame.offset)
+                self.letters.append(Letter(source, reason_of(dead)))
 
     def _frames(self, file: OpenFile, line: SegmentLine) -> Iterator[FoundFrame]:
         """Yield the frames of one file. Read and verify all of it. Raise CorruptionError."""
