@@ -307,6 +307,19 @@ def test_backups_are_made_and_restored_by_commands_that_there_are() -> None:
     assert f"--into={data_dir}" in said["restore"]
 
 
+def test_all_backups_are_verified_every_week() -> None:
+    objects = render("dev", ("backup",))
+    verify, backup = (named(objects, "CronJob", f"delayd-{name}") for name in ("verify", "backup"))
+    [container], [of_backup] = (pod_spec(job)["containers"] for job in (verify, backup))
+    name, *arguments = container["args"]
+    with load_command(name).make_context(name, arguments) as context:
+        assert context.params["verify"] and context.params["target"] == of_backup["args"][0]
+    assert verify["spec"]["schedule"].split()[2:] == ["*", "*", "0"]
+    assert not verify["spec"].get("suspend", False)
+    [mount] = [each for each in container["volumeMounts"] if each["mountPath"] == "/backups"]
+    assert mount["readOnly"], "it changes nothing"
+
+
 def node_of(objects: Rendered) -> Any:
     pod = pod_spec(named(objects, "StatefulSet", "delayd"))
     [node] = [each for each in pod["containers"] if each["name"] == "node"]

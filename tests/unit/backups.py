@@ -12,7 +12,7 @@ from wheels_on_disk import Ingest
 
 from delayd.commands.backup.manifest import claim, read_manifest
 from delayd.commands.backup.restoring import restore
-from delayd.commands.backup.saving import Saved, Saving, known_in
+from delayd.commands.backup.saving import Saved, known_in, save
 from delayd.commands.backup.stores import Directory, Store
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.layout import FORMAT_VERSION
@@ -75,7 +75,7 @@ def backed_up(store: Store, ingest: Ingest, made_ms: int = 1) -> tuple[Saved, in
             "reached": list(snapshot.progress.offsets),
         }
         claim(store, about)
-        saved = Saving(store, known_in(store, quiet), donor, quiet).run(about, made_ms)
+        saved = save(store, known_in(store, quiet), donor, quiet, about, made_ms)
         return saved, donor.given_bytes
 
 

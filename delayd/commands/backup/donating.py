@@ -10,7 +10,7 @@ from delayd.cluster.fetching import ASK_OTHERS, DonorCalls, DonorError, donors_a
 from delayd.cluster.member_proof import MemberKeys
 from delayd.cluster.topics import load_settings
 from delayd.commands.backup import manifest as manifests
-from delayd.commands.backup.saving import Saved, Saving, Tell, known_in
+from delayd.commands.backup.saving import Saved, Tell, known_in, save
 from delayd.commands.backup.stores import Store
 from delayd.config.cluster_key import check_key, proof_key
 from delayd.config.node import NodeConfig
@@ -107,6 +107,6 @@ def _from_donor(
         )
         of_wheel = {name: about[name] for name in ("node", "ingested", "reached")}
         fields = {**whose, "wheel_format": about["format"], **of_wheel}
-        return Saving(store, known, calls, tell).run(fields, cluster.clock.wall_ms())
+        return save(store, known, calls, tell, fields, cluster.clock.wall_ms())
     finally:
         calls.end()

@@ -10,7 +10,7 @@ A kill in between leaves packs that nothing names; the next run uses or removes 
 cannot be read, nobody knows which packs it names: then no pack is removed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -42,18 +42,30 @@ def backups_in(store: Store) -> list[Listed]:
     """Return all backups, by what they hold, the oldest first; last those that cannot be read,
     because nobody knows what they hold. Raises BackupError if the store does not answer."""
     there = store.names(PACKS)
-    found: list[tuple[tuple[int, int, int], Listed]] = []
+    manifests: dict[str, Manifest] = {}
     illegible = []
     for name in names_of(store):
         try:
-            manifest = read_manifest(store, name)
+            manifests[name] = read_manifest(store, name)
         except BackupError as error:
             illegible.append(Listed(name, None, error.message))
-            continue
-        lost = len(manifest.packs - there)
-        listed = Listed(name, manifest, f"{lost} packs are missing" if lost else "")
-        found.append((manifest.age, listed))
-    return [listed for _, listed in sorted(found, key=lambda each: each[0])] + illegible
+    last = max(manifests.values(), key=lambda manifest: manifest.number, default=None)
+    damaged = last.damaged_packs if last else frozenset()
+    return [
+        *(
+            Listed(name, manifest, _problem_of(manifest, there, damaged))
+            for name, manifest in sorted(manifests.items(), key=lambda each: each[1].age)
+        ),
+        *illegible,
+    ]
+
+
+def _problem_of(manifest: Manifest, there: Set[str], damaged: Set[str]) -> str:
+    """Return why it cannot be restored; empty if nothing is known."""
+    lost, rotten = len(manifest.packs - there), len(manifest.packs & damaged)
+    return ", ".join(
+        [f"{lost} packs are missing"] * (lost > 0) + [f"{rotten} packs are damaged"] * (rotten > 0)
+    )
 
 
 class Chosen(NamedTuple):
@@ -130,11 +142,23 @@ def verify(store: Store, tell: Callable[[str, int, int], None]) -> Verified:
             continue
         found.packs += 1
         found.bytes += len(data)
+    _forget_removed(store, manifests, found)
     for name, manifest in manifests.items():
         if manifest.packs & set(found.damaged_packs):
             found.damaged_backups[name] = _damaged_in(manifest, set(found.damaged_packs))
     found.unnamed_packs = len(store.names(PACKS) - set(wanted))
     return found
+
+
+def _forget_removed(store: Store, manifests: dict[str, Manifest], found: Verified) -> None:
+    """Forget the backups that another run has removed meanwhile, and what they alone needed."""
+    there = set(names_of(store))
+    for name in set(manifests) - there:
+        del manifests[name]
+        found.backups -= 1
+    needed = {pack for manifest in manifests.values() for pack in manifest.packs}
+    for pack in set(found.damaged_packs) - needed:
+        del found.damaged_packs[pack]
 
 
 def _damaged_in(manifest: Manifest, packs: set[str]) -> list[str]:

@@ -49,8 +49,8 @@ class Manifest:
     made_ms: int
     about: Mapping[str, Any]
     """As the donor described it: `node`, `realm`, `buffer`, `partitions`, `wheel_format`,
-    `ingested`, `reached`; and `cluster`, `prefix`, `release`, `number`, `pending` messages,
-    `frames`."""
+    `ingested`, `reached`; and `cluster`, `prefix`, `release`, `number`, `damaged_packs`,
+    `pending` messages, `frames`."""
     lines: Sequence[SavedLines]
     """In the order of keys."""
     files: Sequence[SavedFile]
@@ -60,6 +60,11 @@ class Manifest:
     def number(self) -> int:
         """Return the number of the run that made it: larger than those of all that it found."""
         return int(self.about.get("number", 0))
+
+    @property
+    def damaged_packs(self) -> frozenset[str]:
+        """Return packs in the store that were found damaged by then; it names none of them."""
+        return frozenset(self.about.get("damaged_packs", ()))
 
     @property
     def age(self) -> tuple[int, int, int]:

@@ -29,6 +29,18 @@ _LENGTH: Final = Struct("<I")
 _BEGIN_BYTES: Final = len(MAGIC) + _LENGTH.size
 
 
+class DamagedPackError(BackupError):
+    """A pack does not hold what it should."""
+
+    def __init__(self, pack: str, why: str) -> None:
+        super().__init__(
+            f"{FOLDER}/{pack} is damaged: it {why}",
+            remedy="`delayd backup --verify` names all damage and the backups that it touches; "
+            "remove damaged packs, and the next backup copies what they held again",
+        )
+        self.pack = pack
+
+
 def sum_of(data: bytes) -> str:
     """Return the hash by which bytes are named."""
     return blake2b(data, digest_size=16).hexdigest()
@@ -116,20 +128,20 @@ def blobs_in(store: Store, name: str) -> list[Blob]:
     """Return what a pack says that it holds; its blobs are not read. Raises BackupError."""
     begin = store.read(f"{FOLDER}/{name}", 0, _BEGIN_BYTES)
     if len(begin) < _BEGIN_BYTES or not begin.startswith(MAGIC):
-        raise _damaged(name, "does not begin as a pack does")
+        raise DamagedPackError(name, "does not begin as a pack does")
     end = _BEGIN_BYTES + _LENGTH.unpack_from(begin, len(MAGIC))[0]
     try:
         described = json.loads(store.read(f"{FOLDER}/{name}", _BEGIN_BYTES, end))
         return list(_blobs(name, end, described))
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(name, "has no legible header") from error
+        raise DamagedPackError(name, "has no legible header") from error
 
 
 def read_pack(store: Store, name: str) -> bytes:
     """Return a whole pack, verified by its name. Raises BackupError."""
     pack = store.read(f"{FOLDER}/{name}")
     if f"{sum_of(pack)}.pack" != name:
-        raise _damaged(name, "does not hold what its name says")
+        raise DamagedPackError(name, "does not hold what its name says")
     return pack
 
 
@@ -137,16 +149,8 @@ def read_blob(store: Store, blob: Blob) -> bytes:
     """Return one blob, verified by its CRC. Raises BackupError."""
     data = store.read(f"{FOLDER}/{blob.pack}", blob.at, blob.at + blob.size)
     if len(data) != blob.size or crc_of([data]) != blob.crc:
-        raise _damaged(blob.pack, f"differs from its checksum at byte {blob.at}")
+        raise DamagedPackError(blob.pack, f"differs from its checksum at byte {blob.at}")
     return data
-
-
-def _damaged(name: str, why: str) -> BackupError:
-    return BackupError(
-        f"{FOLDER}/{name} is damaged: it {why}",
-        remedy="`delayd backup --verify` names all damage and the backups that it touches; remove "
-        "damaged packs, and the next backup copies what they held again",
-    )
 
 
 def _said(kind: Kind) -> dict[str, Any]:

@@ -25,18 +25,22 @@ class Wanted(NamedTuple):
 
 
 class Known:
-    """All blobs that a store holds."""
+    """All blobs that a store holds, except those in damaged packs."""
 
-    def __init__(self, blobs: Iterable[Blob], number: int = 1) -> None:
+    def __init__(
+        self, blobs: Iterable[Blob], number: int = 1, damaged: frozenset[str] = frozenset()
+    ) -> None:
         """`number` is that of the next backup."""
         self.number = number
+        self.damaged = damaged
+        self._all = [blob for blob in blobs if blob.pack not in damaged]
         self._by_begin: dict[tuple[str, int], list[Blob]] = {}
         self.lines: dict[str, Blob] = {}
         """By hash."""
         self.pack_bytes: dict[str, int] = {}
         """What blobs take in each pack."""
         seen: set[tuple[str, int]] = set()
-        for blob in blobs:
+        for blob in self._all:
             if (blob.pack, blob.at) in seen:
                 continue
             seen.add((blob.pack, blob.at))
@@ -45,6 +49,10 @@ class Known:
                 self.lines.setdefault(blob.kind.lines, blob)
             else:
                 self._by_begin.setdefault((blob.kind.file, blob.kind.first), []).append(blob)
+
+    def without(self, pack: str) -> "Known":
+        """Return the same except for a pack that is damaged."""
+        return Known(self._all, self.number, self.damaged | {pack})
 
     def chain(self, wanted: Wanted) -> list[Blob]:
         """Return blobs that may be the file's bytes from its start on, the longest ones first."""

@@ -1,5 +1,6 @@
 """Making a backup: one checkpoint of a running node's wheel, as it gives it to other nodes.
 
+    0. a share of the packs that are there is verified; nothing is taken from a damaged one
     1. the lines of the catalogue, in chunks that are the same again while their lines are
     2. plan: which bytes of each file are in the store already
     3. the others, in packs; every frame's CRC is verified on the way
@@ -22,9 +23,19 @@ from delayd import __version__
 from delayd.cluster.fetching import DonorError
 from delayd.commands.backup import manifest as manifests
 from delayd.commands.backup.manifest import Manifest, SavedFile, SavedLines
-from delayd.commands.backup.packs import FOLDER, Blob, Kind, PackWriter, blobs_in, read_blob, sum_of
+from delayd.commands.backup.packs import (
+    FOLDER,
+    Blob,
+    DamagedPackError,
+    Kind,
+    PackWriter,
+    blobs_in,
+    read_blob,
+    read_pack,
+    sum_of,
+)
 from delayd.commands.backup.plan import Known, Plan, Wanted, neighbours, planned, sums_of
-from delayd.commands.backup.stores import Store
+from delayd.commands.backup.stores import NoSuchObjectError, Store
 from delayd.errors import BackupError
 from delayd.wheel import Entry, SegmentLine
 from delayd.wheel.catalogue import PROGRESS, line_of
@@ -43,6 +54,11 @@ LINES_BYTES_MAX: Final = 1024 * 1024
 LINES_CUT: Final = 0x7FF
 """Lines are cut behind a key whose CRC has these bits all zero: behind some 2,000 lines, and at the
 same keys in the next backup."""
+SHARES: Final = 32
+"""A run reads one of so many shares of the packs that are there, and verifies them: what later
+backups take from earlier ones may have rotted since."""
+PACKS_PER_RUN: Final = 8
+"""About so many at most, of 32 MiB."""
 GAP_BYTES: Final = 4096
 """Bytes that are there already are asked for again if a request more would cost more."""
 
@@ -91,13 +107,14 @@ class _Lines:
 
 
 def known_in(store: Store, tell: Tell) -> Known:
-    """Return what is in a store: by its backups, and by packs that no backup names. A backup or a
-    pack that says nothing legible counts for nothing. BackupError if the store does not answer.
-    """
+    """Return what is in a store: by its backups, and by packs that no backup names; and which packs
+    are damaged, by the newest backup and by a share that is verified. A backup or a pack that says
+    nothing legible counts for nothing. BackupError if the store does not answer."""
     there = store.names(FOLDER)
     blobs: list[Blob] = []
     named: set[str] = set()
     number = 0
+    damaged: frozenset[str] = frozenset()
     names = manifests.names_of(store)
     for at, name in enumerate(reversed(names)):
         tell("reading what is there", at, len(names))
@@ -105,15 +122,51 @@ def known_in(store: Store, tell: Tell) -> Known:
             found = manifests.read_manifest(store, name)
         except BackupError:
             continue
-        number = max(number, found.number)
+        if found.number > number:
+            number, damaged = found.number, found.damaged_packs & there
         named |= found.packs
         blobs += [blob for blob in found.blobs() if blob.pack in there]
-    for name in sorted(there - named):
+    damaged |= _damaged_among(store, there - damaged, number + 1, tell)
+    for name in sorted(there - named - damaged):
         try:
             blobs += blobs_in(store, name)
         except BackupError:
             continue
-    return Known(blobs, number + 1)
+    return Known(blobs, number + 1, damaged)
+
+
+def _damaged_among(store: Store, packs: set[str], number: int, tell: Tell) -> frozenset[str]:
+    """Read the share of the packs that is this run's, and return which are damaged. Each pack is
+    read by one of SHARES consecutive runs, or of a power of two times as many if they are many."""
+    shares = SHARES
+    while len(packs) > shares * PACKS_PER_RUN:
+        shares *= 2
+    due = sorted(pack for pack in packs if (crc_of([pack.encode()]) - number) % shares == 0)
+    damaged = set()
+    for at, pack in enumerate(due):
+        tell("verifying a share", at, len(due))
+        try:
+            read_pack(store, pack)
+        except DamagedPackError:
+            damaged.add(pack)
+        except NoSuchObjectError:
+            # Another run has removed it. Whether this one needs it shows in the end.
+            continue
+    return frozenset(damaged)
+
+
+def save(
+    store: Store, known: Known, donor: Donor, tell: Tell, about: Mapping[str, Any], made_ms: int
+) -> Saved:
+    """Make a backup, as `Saving.run`, that takes nothing from packs which turn out to be damaged:
+    what they held is copied again."""
+    while True:
+        try:
+            return Saving(store, known, donor, tell).run(about, made_ms)
+        except DamagedPackError as error:
+            if error.pack in known.damaged:
+                raise
+            known = known.without(error.pack)
 
 
 class Saving:
@@ -136,8 +189,9 @@ class Saving:
     def run(self, about: Mapping[str, Any], made_ms: int) -> Saved:
         """Copy what is missing, and make it a backup. `about` is what the manifest says of it.
 
-        Raises DonorError if the donor gives nothing more, BackupError and DiskFullError of the
-        store: then there is no backup, and what was copied is of use for the next run.
+        Raises DamagedPackError if it would need what is in one; DonorError if the donor gives
+        nothing more; BackupError and DiskFullError of the store. Then there is no backup, and what
+        was copied is of use for the next run.
         """
         self._copy_lines()
         wanted = [
@@ -153,6 +207,10 @@ class Saving:
         self._packs.flush()
         counts = {
             "number": self._known.number,
+            # One that this run has written again is whole again.
+            "damaged_packs": sorted(
+                self._known.damaged - {blob.pack for blob in self._packs.blobs.values()}
+            ),
             "pending": self._lines.pending,
             "frames": sum(line.info.count for line in self._lines.segments),
         }

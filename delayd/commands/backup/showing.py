@@ -40,6 +40,11 @@ def saved_lines(saved: Saved) -> Iterator[str]:
     yield f"backup {saved.name}, from {saved.manifest.about['node']}"
     yield counts(saved.manifest)
     yield f"new: {saved.written_bytes} bytes in {saved.packs} packs"
+    if damaged := saved.manifest.damaged_packs:
+        yield (
+            f"{len(damaged)} packs in the target are damaged: this backup does without them, older "
+            "ones may not; see `delayd backup --verify`"
+        )
 
 
 def counts(manifest: Manifest) -> str:

@@ -7,6 +7,7 @@ SAVING = f"{FOLDER}/saving.py"
 KEEPING = f"{FOLDER}/keeping.py"
 RESTORING = f"{FOLDER}/restoring.py"
 MADE = "tests/unit/commands/test_backup_saving.py"
+ROTTEN = "tests/unit/commands/test_backup_rot.py"
 KEPT = "tests/unit/commands/test_backup_keeping.py"
 RESTORED = "tests/unit/commands/test_restore.py"
 SOURCE = "storage.md#backups"
@@ -173,6 +174,26 @@ BACKUPS: tuple[Mutant, ...] = (
         "        if manifest is not None and not problem:\n",
         "        if manifest is not None:\n",
         f"{KEPT}::test_the_newest_whole_backup_is_chosen",
+        is_simulated=False,
+    ),
+    one_edit(
+        "rotten-pack-inherited",
+        "nothing is taken from a pack that was found damaged, by this run or an earlier one",
+        SOURCE,
+        f"{FOLDER}/plan.py",
+        "        self._all = [blob for blob in blobs if blob.pack not in damaged]\n",
+        "        self._all = [*blobs]\n",
+        f"{ROTTEN}::test_a_rotten_pack_is_found_and_not_inherited",
+        is_simulated=False,
+    ),
+    one_edit(
+        "same-share-verified",
+        "each run verifies another share of the packs, so that all are read in so many runs",
+        SOURCE,
+        SAVING,
+        "(crc_of([pack.encode()]) - number) % shares == 0",
+        "crc_of([pack.encode()]) % shares == 0",
+        f"{ROTTEN}::test_every_pack_is_read_once_in_so_many_runs",
         is_simulated=False,
     ),
 )

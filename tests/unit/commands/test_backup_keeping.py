@@ -233,3 +233,15 @@ def test_a_store_without_times_gives_up_what_outgoing_backups_named(
     assert removed.packs and "unnamed.pack" not in removed.packs
     remove(without_times, removed)
     assert not verify(without_times, quiet).damaged_backups
+
+
+def test_what_is_removed_while_it_is_verified_is_no_damage(ingest: Ingest, target: Path) -> None:
+    store = Directory(target)
+    backed_up(store, ingest, 1)
+    saved, _ = backed_up(store, changed(ingest), 2)
+
+    def another_run() -> None:
+        remove(store, to_remove(store, 1, saved.name))
+
+    found = verify(Counted(target, once(another_run, "read", "packs/")), quiet)
+    assert (found.backups, found.damaged_packs, found.damaged_backups) == (1, {}, {})
