@@ -31,7 +31,8 @@ from replication.record import FrontierFormatError
 
 HELD_MAX: Final = 4
 """Checkpoints that are held for others."""
-IDLE_S: Final = 60
+IDLE_S: Final = 300
+"""An asker that reads a large hour itself asks nothing meanwhile."""
 HELD_S: Final = 900
 ANSWER_S: Final = 5.0
 """How long a question is worked on before the asker is told to ask again."""
@@ -54,6 +55,14 @@ class _Held:
         self.used_ms = now_ms
         self.works: dict[bytes, Future[bytes]] = {}
         """What is worked on, by question: one, unless an asker has given one up."""
+        self.timer: threading.Timer | None = None
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether nobody needs it any more, or had it for long enough."""
+        is_idle = all(work.done() for work in self.works.values())
+        return (is_idle and now_ms - self.used_ms >= IDLE_S * 1000) or (
+            now_ms - self.began_ms >= HELD_S * 1000
+        )
 
 
 class Answerer:
@@ -79,6 +88,8 @@ class Answerer:
         self._on_damage = on_damage
         self._on_look = on_look
         self._lock = threading.Lock()
+        self._ending = threading.Lock()
+        """Held while sides are let go of, so that `stop` returns after that."""
         self._held: dict[str, _Held] = {}
         self._worker = ThreadPoolExecutor(1, "compare-answers")
         replica.room_makers.append(self.give_way)
@@ -98,7 +109,8 @@ class Answerer:
             if not self._is_on:
                 side.end()
                 raise ComparisonError("the node is being stopped")
-            self._held[id] = _Held(asker, side, self._clock.monotonic_ms())
+            self._held[id] = held = _Held(asker, side, self._clock.monotonic_ms())
+            self._watch(held)
         return packed([id, side.about])
 
     def ask(self, id: str, question: bytes) -> bytes:
@@ -151,12 +163,18 @@ class Answerer:
     def sweep(self) -> None:
         """Let go of what nobody asks for any more."""
         now_ms = self._clock.monotonic_ms()
-        self._end_all(
-            lambda held: (
-                (now_ms - held.used_ms >= IDLE_S * 1000 and not held.works)
-                or now_ms - held.began_ms >= HELD_S * 1000
-            )
-        )
+        self._end_all(lambda held: held.is_over(now_ms))
+
+    def _watch(self, held: _Held) -> None:
+        held.timer = threading.Timer(IDLE_S / 4, self._look, [held])
+        held.timer.daemon = True
+        held.timer.start()
+
+    def _look(self, held: _Held) -> None:
+        self.sweep()
+        with self._lock:
+            if held in self._held.values():
+                self._watch(held)
 
     def give_way(self) -> None:
         """Let go of all, because the disk is short."""
@@ -171,7 +189,10 @@ class Answerer:
         self.give_way()
 
     def _end_all(self, which: Callable[[_Held], bool]) -> None:
-        with self._lock:
-            ended = [self._held.pop(id) for id, held in [*self._held.items()] if which(held)]
-        for held in ended:
-            held.side.end()
+        with self._ending:
+            with self._lock:
+                ended = [self._held.pop(id) for id, held in [*self._held.items()] if which(held)]
+            for held in ended:
+                if held.timer is not None:
+                    held.timer.cancel()
+                held.side.end()

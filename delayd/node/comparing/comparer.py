@@ -140,12 +140,16 @@ class Comparer:
     def stop(self, timeout_s: float) -> None:
         """End; nobody uses the replica afterwards."""
         self._stopping.set()
-        if (own := self._own) is not None:
-            own.end()
+        self.give_way()
         if self._thread is not None:
             with suppress(queue.Full):  # what is in it wakes it up
                 self._told.put_nowait(None)
             self._thread.join(timeout_s)
+
+    def give_way(self) -> None:
+        """Let go of the checkpoint of the look that is under way, because the disk is short."""
+        if (own := self._own) is not None:
+            own.end()
 
     def look_soon(self, asker: str, hour: int) -> None:
         """Look at an hour with the node that says this one is wrong there."""
@@ -190,6 +194,10 @@ class Comparer:
                 log.warning("comparison_failed", problem=str(error))
         except CorruptionError as error:
             self._on_wrong(error)
+        except Exception as error:  # the thread goes on with the next round
+            self.view.failed += 1
+            self.view.problem = f"{type(error).__name__}: {error}"
+            log.exception("comparison_failed", problem=self.view.problem)
         else:
             self.view.problem = None
         self.view.rounds += 1
@@ -393,6 +401,7 @@ class Comparer:
             "problem": view.problem,
             "age_ms": None if ended_ms is None else self._clock.monotonic_ms() - ended_ms,
             "passes": {name: walk.passes for name, walk in sorted([*self._walks.items()])},
+            "left_out": sum(len(walk.left_out) for walk in [*self._walks.values()]),
             "read_bytes": self._pace.read_bytes,
             "differs": view.differs,
             "messages": [finding.shown() for finding in view.findings[:SHOWN_MAX]],

@@ -9,11 +9,11 @@ Source: docs/design/storage.md, "Comparing running nodes".
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from delayd.node.comparing.judging import Holding
-from delayd.node.comparing.side import HeldFrame, Side, Source, Value
+from delayd.node.comparing.side import ComparisonError, HeldFrame, Side, Source, Value
 from delayd.wheel.comparing.digest_tree import (
     NOTHING,
     PARENTS_MAX,
@@ -57,26 +57,55 @@ class Walk:
 
     next_hour: int = 0
     passes: int = 0
-    """How often all hours have been compared."""
+    """How often all hours have been compared, but for those that were left out."""
+    left_out: set[int] = field(default_factory=set)
+    """Hours that broke off twice in a row, and are tried again in the next pass."""
+    broken_off: int | None = None
+    """The hour that the last round did not end with."""
+    again: set[int] = field(default_factory=set)
+    """Hours that differed in a round that broke off."""
     hours: int = 0
     """Hours whose common digests were compared."""
 
     def round(self, own: Side, peer: Side) -> list[DifferingHour]:
-        """Compare two sides, from where the last round ended; return the hours that differ."""
-        spent = 0
-        found: list[DifferingHour] = []
-        for hour, frames in differing_hours(own, peer).items():
+        """Compare two sides, from where the last round ended; return the hours that differ.
+
+        ComparisonError if one of them breaks off. The next round begins with that hour and, if it
+        breaks off again, the one after that behind it: none can be so large that the walk stays.
+        """
+        hours = differing_hours(own, peer)
+        spent, again, self.again = 0, sorted(self.again), set()
+        found = differing_slots(own, peer, again)
+        for hour, frames in hours.items():
             if hour < self.next_hour:
                 continue
             if spent >= ROUND_FRAMES or sum(each.frames for each in found) > FRAMES_AT_ONCE:
                 self.next_hour = hour
                 return found
-            found += differing_slots(own, peer, [hour])
+            found += self._compared(hour, own, peer, found)
             spent += max(frames, EXCHANGE_FRAMES)
             self.hours += 1
         self.next_hour = 0
         self.passes += 1
+        self.left_out &= hours.keys()
         return found
+
+    def _compared(
+        self, hour: int, own: Side, peer: Side, found: Sequence[DifferingHour]
+    ) -> list[DifferingHour]:
+        try:
+            differing = differing_slots(own, peer, [hour])
+        except ComparisonError:
+            self.again = {each.hour for each in found}
+            if self.broken_off == hour:
+                self.left_out.add(hour)
+                self.broken_off, self.next_hour = None, hour + 1
+            else:
+                self.broken_off = self.next_hour = hour
+            raise
+        self.broken_off = None
+        self.left_out.discard(hour)
+        return differing
 
 
 def differing_hours(a: Side, b: Side) -> dict[int, int]:

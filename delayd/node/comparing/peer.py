@@ -8,7 +8,8 @@ import hashlib
 import http.client
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from delayd.cluster.admin_client import get, opened
@@ -82,7 +83,12 @@ class Peers:
             members = self._members()
         except DelaydError as error:
             raise ComparisonError(str(error)) from error
-        return {n: Member.of(n, value) for n, value in members.items() if n != self._node}
+        known = {}
+        for name, value in members.items():
+            if name != self._node:
+                with _reading_of(name):
+                    known[name] = Member.of(name, value)
+        return known
 
 
 class PeerSide:
@@ -102,9 +108,15 @@ class PeerSide:
         self._clock = clock
         self._stopping = stopping
         self._is_ended = False
-        self._id, fields = self._request(f"/comparisons/{node}", b"")
-        *told, checkpoint = fields
-        self.about = About._make([*told, Checkpoint.read(checkpoint)])
+        with _reading_of(member.node):
+            self._id, fields = self._request(f"/comparisons/{node}", b"")
+        try:
+            with _reading_of(member.node):
+                *told, checkpoint = fields
+                self.about = About._make([*told, Checkpoint.read(checkpoint)])
+        except ComparisonError:
+            self.end()
+            raise
 
     def agree(self, checkpoints: Sequence[Checkpoint]) -> None:
         """See `Side`."""
@@ -112,19 +124,20 @@ class PeerSide:
 
     def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
         """See `Side`."""
-        return {
-            number: Digest(*digest)
-            for number, digest in self._ask("digests", int(level), list(parents))
-        }
+        answer = self._ask("digests", int(level), list(parents))
+        with _reading_of(self._member.node):
+            return {number: Digest(*digest) for number, digest in answer}
 
     def frames(
         self, hour: int, slots: Collection[int], turn: int, turns: int
     ) -> Sequence[HeldFrame]:
         """See `Side`."""
-        return [
-            HeldFrame(Source(*source), Value(*value), lane, id)
-            for source, value, lane, id in self._ask("frames", hour, sorted(slots), turn, turns)
-        ]
+        answer = self._ask("frames", hour, sorted(slots), turn, turns)
+        with _reading_of(self._member.node):
+            return [
+                HeldFrame(Source(*source), Value(*value), lane, id)
+                for source, value, lane, id in answer
+            ]
 
     def tell(self, hour: int) -> None:
         """Tell it to look at an hour."""
@@ -138,7 +151,7 @@ class PeerSide:
         try:
             self._ask("end")
         except ComparisonError:
-            return  # It lets go by itself, a minute later.
+            return  # It lets go by itself, some minutes later.
 
     def _ask(self, *question: Any) -> Any:
         body = packed(question)
@@ -173,6 +186,17 @@ class PeerSide:
                     f"{self._member.node}: its answer was damaged on the way, or is not a member's"
                 )
             return answer
+
+
+@contextmanager
+def _reading_of(node: str) -> Iterator[None]:
+    """Raise ComparisonError for what is not as this release writes it."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ComparisonError(
+            f"{node}: what it says cannot be read ({error}): is it of another release?"
+        ) from error
 
 
 def _problem(answer: bytes, status: int) -> str:

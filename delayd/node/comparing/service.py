@@ -47,6 +47,7 @@ class Comparisons:
             on_wrong=on_wrong,
             stopping=stopping,
         )
+        replica.room_makers.append(self.comparer.give_way)
         self.answerer = Answerer(
             replica,
             clock,

@@ -52,6 +52,16 @@ COMPARING: tuple[Mutant, ...] = (
         is_simulated=False,
     ),
     one_edit(
+        "walk-stays-at-an-hour",
+        "an hour that takes too long does not keep those behind it from being compared",
+        SOURCE,
+        LOOKING,
+        "            if self.broken_off == hour:\n",
+        "            if False:\n",
+        f"{TESTS}::test_an_hour_that_takes_too_long_hides_none_behind_it_or_before_it",
+        is_simulated=False,
+    ),
+    one_edit(
         "walk-begins-again",
         "a round goes on where the last one ended",
         SOURCE,

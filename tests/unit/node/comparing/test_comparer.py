@@ -3,7 +3,7 @@
 Source: docs/design/storage.md, "Comparing running nodes".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from delayd.bus import Record
 from delayd.node.comparing import looking
+from delayd.node.comparing.side import Side
+from delayd.wheel.comparing.digest_tree import Digest, Level
 from delayd.wheel.layout import hour_of
 
 HOUR_MS = 3_600_000
@@ -329,6 +331,84 @@ def test_every_hour_is_compared_in_rounds_that_read_little(
             nodes["a"].comparer.round()
         assert rounds > 3
         assert list(nodes["a"].named) == [named(it)]
+
+
+class HeavyHour:
+    """A side that is let go of before it has read this hour."""
+
+    def __init__(self, side: Side, hour: int) -> None:
+        self._side, self._hour = side, hour
+        self.about, self.agree, self.frames, self.end = (
+            side.about, side.agree, side.frames, side.end
+        )  # fmt: skip
+
+    def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
+        """See `Side`."""
+        if level is Level.COMMON_HOUR and self._hour in parents:
+            self._side.end()
+        return self._side.digests(level, parents)
+
+
+def test_an_hour_that_takes_too_long_hides_none_behind_it_or_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/storage.md, Comparing running nodes: the walk."""
+    records = spread(300)
+    before, it, behind = (sorted(records, key=due_of)[n] for n in (200, 250, 299))
+    heavy = hour_of(due_of(it) // 1_000)
+    assert hour_of(due_of(before) // 1_000) < heavy < hour_of(due_of(behind) // 1_000)
+    with comparing(tmp_path, "ab") as nodes:
+        nodes.take(records, b=lambda r: None if r in (before, behind) else r)
+        # Each hour differs on the whole: "b" has ingested more.
+        nodes["b"].take(spread(300, first=300, seed=2))
+        nodes["b"].replica.checkpoint()
+        comparer = nodes["a"].comparer
+        side_of = comparer._others.side
+        monkeypatch.setattr(comparer._others, "side", lambda n: HeavyHour(side_of(n), heavy))
+        for _ in range(3):
+            comparer.round()
+        assert nodes["a"].named.keys() == {named(before), named(behind)}
+        assert comparer.shown()["left_out"] == 1 and comparer.shown()["passes"] == {"b": 1}
+        assert comparer.view.failed == 2
+        # It is tried again in the next pass.
+        monkeypatch.undo()
+        comparer.round()
+        assert comparer.shown()["left_out"] == 0 and comparer.shown()["passes"] == {"b": 2}
+
+
+def test_a_round_that_fails_unexpectedly_is_counted_and_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with comparing(tmp_path, "ab") as nodes:
+        nodes.take(spread(50))
+        comparer = nodes["a"].comparer
+
+        def broken() -> list[str]:
+            raise KeyError("a bug")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(comparer._others, "ready", broken)
+            comparer.round()
+        assert comparer.view.failed == 1 and comparer.shown()["problem"] == "KeyError: 'a bug'"
+        comparer.round()
+        assert comparer.shown()["problem"] is None and comparer.shown()["passes"] == {"b": 1}
+
+
+def test_a_look_gives_way_to_a_short_disk(tmp_path: Path) -> None:
+    with comparing(tmp_path, "ab") as nodes:
+        nodes.take(spread(50))
+        held = nodes["a"].replica.wheel.snapshots._files
+        holds: list[int] = []
+
+        def is_short(name: str) -> None:
+            holds.append(held.holds)
+            nodes["a"].comparer.give_way()
+            holds.append(held.holds)
+
+        nodes.meets = is_short
+        nodes["a"].comparer.round()
+        assert holds == [1, 0]
+        assert nodes["a"].comparer.view.failed == 1
 
 
 def test_a_master_begins_no_round(tmp_path: Path) -> None:

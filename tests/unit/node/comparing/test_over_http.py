@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -18,7 +18,7 @@ from delayd.cluster.member_proof import Asked, MemberCheck, MemberKeys
 from delayd.dev.ports import pick_ports
 from delayd.errors import CorruptionError
 from delayd.node.comparing import answering
-from delayd.node.comparing.answering import Answerer
+from delayd.node.comparing.answering import Answerer, NotYetError
 from delayd.node.comparing.peer import Peers
 from delayd.node.comparing.side import ComparisonError, OwnSide, Pace
 from delayd.node.monitoring.comparing import add_comparison_routes
@@ -155,6 +155,87 @@ def test_a_node_that_compares_nothing_says_so(node: ComparingNode) -> None:
     with pytest.raises(ComparisonError, match="compare_s is 0"):
         answers.peers().side("b")
     answers.close()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline_ms = CLOCK.monotonic_ms() + 30_000
+    while not is_so():
+        assert CLOCK.monotonic_ms() < deadline_ms, "it takes too long"
+        threading.Event().wait(0.01)
+
+
+def test_a_node_of_a_release_that_says_more_is_let_go_of(
+    node: ComparingNode, answers: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = answers.answerer.begin
+
+    def more(asker: str) -> bytes:
+        id, about = msgpack.unpackb(begin(asker))
+        data: bytes = msgpack.packb([id, [*about[:-1], "a new field", about[-1]]])
+        return data
+
+    monkeypatch.setattr(answers.answerer, "begin", more)
+    with pytest.raises(ComparisonError, match="another release"):
+        answers.peers().side("b")
+    assert node.replica.wheel.snapshots._files.holds == 0
+    monkeypatch.setattr(answers.answerer, "begin", lambda asker: msgpack.packb({"id": 1}))
+    with pytest.raises(ComparisonError, match="another release"):
+        answers.peers().side("b")
+
+
+@pytest.mark.parametrize("value", ["no JSON", "[]"])
+def test_a_member_that_cannot_be_read_is_named(value: str) -> None:
+    peers = Peers(lambda: {"b": value}, KEYS, CLOCK, node="a", stopping=threading.Event())
+    for ask in (peers.ready, lambda: peers.side("b")):
+        with pytest.raises(ComparisonError, match="b: what it says cannot be read"):
+            ask()
+
+
+def test_an_answer_that_cannot_be_read_ends_the_look_only(
+    answers: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = answers.peers().side("b")
+    monkeypatch.setattr(answers.answerer, "_answered", lambda *asked: [[1]])
+    for ask in (lambda: peer.digests(Level.DAY, ROOT), lambda: peer.frames(1, [1], 0, 1)):
+        with pytest.raises(ComparisonError, match="another release"):
+            ask()
+
+
+def test_a_hold_ends_by_itself_a_while_after_the_last_question(
+    node: ComparingNode, answers: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/storage.md, Comparing running nodes: what a node bears."""
+    monkeypatch.setattr(answering, "IDLE_S", 0.04)
+    answers.peers().side("b")
+    wait_until(lambda: node.replica.wheel.snapshots._files.holds == 0)
+
+
+def test_a_question_that_was_given_up_does_not_keep_a_hold(
+    node: ComparingNode, answers: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "ANSWER_S", 0)
+    go_on, is_worked_on = threading.Event(), threading.Event()
+
+    def answered(*asked: object) -> None:
+        is_worked_on.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr(answers.answerer, "_answered", answered)
+    id = msgpack.unpackb(answers.answerer.begin("a"))[0]
+    with pytest.raises(NotYetError):
+        answers.answerer.ask(id, b"a question")
+    assert is_worked_on.wait(30)
+    monkeypatch.setattr(answering, "IDLE_S", 0.04)
+    answers.answerer.sweep()
+    files = node.replica.wheel.snapshots._files
+    assert files.holds == 1, "it is worked on"
+    go_on.set()
+
+    def is_let_go() -> bool:
+        answers.answerer.sweep()
+        return files.holds == 0
+
+    wait_until(is_let_go)
 
 
 def test_what_nobody_asks_for_any_more_is_let_go(
