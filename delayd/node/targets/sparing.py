@@ -74,7 +74,10 @@ class _Case:
 
     since_ms: int
     term_ms: int
-    """How long it lasts at least; 0 for one that is only suspected."""
+    """How long it was spared at least when it was silent last, by which the next term goes; 0 if it
+    never was."""
+    least_ms: int
+    """How long it lasts at least: the term, or 0 for one that is only suspected."""
     broker: int | None = None
     """Which may hang as a whole."""
     until_ms: int | None = None
@@ -120,7 +123,7 @@ class Sparing:
             if known is not None and known.until_ms is not None:
                 is_soon = now_ms - known.until_ms < 2 * known.term_ms
                 term_ms = min(TERM_MS_MAX, 2 * known.term_ms) if is_soon else TERM_MS
-            self._cases[place] = _Case(now_ms, term_ms, brokers.get(place))
+            self._cases[place] = _Case(now_ms, term_ms, term_ms, brokers.get(place))
         self._list(now_ms)
         self._on_spared()
 
@@ -131,7 +134,8 @@ class Sparing:
             known = self._cases.get((topic, number))
             is_judged = known is not None and (known.until_ms is None or known.until_ms > since_ms)
             if not is_judged and len(self._cases) < SUSPECTS_MAX:
-                self._cases[topic, number] = _Case(now_ms, 0 if known is None else known.term_ms)
+                term_ms = 0 if known is None else known.term_ms
+                self._cases[topic, number] = _Case(now_ms, term_ms, 0)
                 is_new = True
         if is_new:
             self._list(now_ms)
@@ -152,7 +156,7 @@ class Sparing:
                 case.until_ms = min(case.until_ms, now_ms + AHEAD_MS + WAKE_MS_MAX)
             elif (
                 SparedPartition(topic, number, case.since_ms) in answered
-                and now_ms - case.since_ms >= case.term_ms
+                and now_ms - case.since_ms >= case.least_ms
             ):
                 case.until_ms = case.moment_ms(now_ms)
             if now_ms < case.since_ms:  # The clock was set back.

@@ -113,14 +113,46 @@ def test_nobody_is_suspected_once_the_one_that_was_silent_has_answered() -> None
     assert sparing.hung_since_ms == {}
 
 
-def test_one_that_is_suspected_again_is_spared_as_long_as_it_was() -> None:
-    sparing = silent(PLACE)
-    answer(sparing, START_MS + TERM_MS)
-    again_ms = START_MS + 8_000
-    sparing.turn(again_ms)
-    assert not sparing.report
+def hung_often() -> tuple[Sparing, int]:
+    """Of a leader that has hung four times, and answers; with the moment at which that ended. Its
+    last term was eight times the first."""
+    sparing, now_ms = silent(PLACE), START_MS
+    for term_ms in (TERM_MS, 2 * TERM_MS, 4 * TERM_MS, 8 * TERM_MS):
+        answer(sparing, now_ms + term_ms - 1)
+        answer(sparing, now_ms + term_ms)
+        now_ms += term_ms + sparing.defer_ms(now_ms + term_ms, *PLACE, is_back=True)
+        sparing.turn(now_ms)
+        assert not sparing.report
+        if term_ms < 8 * TERM_MS:
+            sparing.note_silent(now_ms, [PLACE])
+    return sparing, now_ms
+
+
+def test_one_that_is_suspected_in_vain_waits_for_seconds_whatever_it_did_before() -> None:
+    """docs/design/frontier.md, A leader that hangs."""
+    sparing, now_ms = hung_often()
+    again_ms = now_ms + 30_000
     sparing.note_silent(again_ms, [("mails", 0)], {("mails", 0): 8})
-    sparing.suspect(again_ms, 8, "orders", [1])
-    answer(sparing, again_ms + TERM_MS - 1)
-    sparing.turn(START_MS + 60_000)
-    assert sparing.partitions_of("orders") == {1}
+    sparing.suspect(again_ms, 8, PLACE[0], [PLACE[1]])
+    assert sparing.partitions_of(PLACE[0]) == {PLACE[1]}
+    answer(sparing, again_ms + 1_000)
+    assert sparing.defer_ms(again_ms + 1_000, *PLACE, is_back=True) <= 8_000
+    sparing.turn(again_ms + 8_000)
+    assert not sparing.partitions_of(PLACE[0])
+
+
+def test_a_suspicion_makes_nobody_forget_how_long_one_was_spared() -> None:
+    sparing, now_ms = hung_often()
+    again_ms = now_ms + 30_000
+    sparing.note_silent(again_ms, [("mails", 0)], {("mails", 0): 8})
+    sparing.suspect(again_ms, 8, PLACE[0], [PLACE[1]])
+    answer(sparing, again_ms + 1_000)
+    silent_ms = again_ms + 8_000
+    sparing.turn(silent_ms)
+    sparing.note_silent(silent_ms, [PLACE])
+    answer(sparing, silent_ms + 16 * TERM_MS - 1)
+    sparing.turn(silent_ms + 1_000_000)
+    assert sparing.partitions_of(PLACE[0]) == {PLACE[1]}
+    answer(sparing, silent_ms + 1_000_000)
+    sparing.turn(silent_ms + 1_100_000)
+    assert not sparing.partitions_of(PLACE[0])
