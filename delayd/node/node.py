@@ -271,7 +271,7 @@ class Node:
             node=config.node,
             interval_s=config.compare_s if self._surroundings.fetcher else 0,
             is_master=lambda: self._delivery.is_delivering,
-            on_wrong=lambda error: to_loop(self._wheel_is_wrong, error),
+            on_damage=lambda error: to_loop(self._fail, error),
         )
 
     def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
@@ -365,12 +365,6 @@ class Node:
     def _delivery_failed(self, error: BaseException) -> None:
         self._fail(error)
         self._control.delivery_died()
-
-    def _wheel_is_wrong(self, error: CorruptionError) -> None:
-        """Resign and end: a comparison has found that this wheel is wrong. Its files are whole, so
-        no start would notice: word is left for a node that is not to fetch, too."""
-        note_damage(self._config.data_dir, str(error))
-        self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Resign and end: a thread met an error that the node must not survive."""

@@ -29,7 +29,7 @@ class ComparingNode:
         self.replica = open_replica(folder, SETTINGS, export_hold_ms=hold_ms)
         self.replica.observe(cut(0, append_ms=0))
         self.wrong: list[CorruptionError] = []
-        """What it has ended by."""
+        """Damage that it has read, which ends it."""
         self.told: list[tuple[str, int]] = []
         """Who has told it to look, and where."""
         self.is_master = False
@@ -42,7 +42,7 @@ class ComparingNode:
             node=name,
             interval_s=600,
             is_master=lambda: self.is_master,
-            on_wrong=self.wrong.append,
+            on_damage=self.wrong.append,
             again_s=0,
         )
 

@@ -14,7 +14,7 @@
 | `peer.py` | another node as a side, over its admin port |
 
 Invariants: two sides are compared at one cut, which each works out from the checkpoints of all; a
-difference that was seen twice is told and never hidden; a node mends nothing but itself, and only
-if all others say so.
+difference that was seen twice is told and never hidden; a difference changes no wheel and ends no
+node.
 Source: docs/design/storage.md, "Comparing running nodes".
 """

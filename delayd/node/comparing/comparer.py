@@ -4,12 +4,12 @@
     2. second look    with all nodes that are ready, at later checkpoints, where the first differed
     3. judgement      of each message that both looks found, by the log or by the majority
     4. alarm          log line, /status, metric; the node that is wrong is told to look by itself
-    5. mending        if this node is wrong in all that was found, and all others are right: it
-                      notes damage and ends, and fetches another wheel at its next start
+
+Whatever differs, nodes go on: which wheel is fetched, and from whom, a person decides.
 
 A difference that the second look cannot see any more, because it has been delivered or forgotten
 meanwhile, is counted apart from one that was not there: neither is hidden. A master begins no round
-of its own, but looks where it is told to; if it is wrong it resigns before it ends.
+of its own, but looks where it is told to, and again at what it has found.
 
 Source: docs/design/storage.md, "Comparing running nodes".
 """
@@ -26,7 +26,7 @@ import structlog
 
 from delayd.errors import CorruptionError
 from delayd.node.comparing.findings import SHOWN_MAX, ComparerView, Finding, named, unjudged
-from delayd.node.comparing.judging import Logged, judge, may_mend_itself
+from delayd.node.comparing.judging import Logged, judge
 from delayd.node.comparing.looking import (
     DIFFERENCES_MAX,
     Differing,
@@ -103,11 +103,11 @@ class Comparer:
         node: str,
         interval_s: float,
         is_master: Callable[[], bool],
-        on_wrong: Callable[[CorruptionError], object],
+        on_damage: Callable[[CorruptionError], object],
         stopping: threading.Event | None = None,
         again_s: float = AGAIN_S,
     ) -> None:
-        """`interval_s`: 0 for never. `on_wrong`: this node's wheel is damaged, or wrong."""
+        """`interval_s`: 0 for never. `on_damage`: this node has read what is damaged."""
         self._replica = replica
         self._others = others
         self._log = log_of
@@ -116,7 +116,7 @@ class Comparer:
         self._node = node
         self._interval_s = interval_s
         self._is_master = is_master
-        self._on_wrong = on_wrong
+        self._on_damage = on_damage
         self._stopping = stopping or threading.Event()
         self._again_s = again_s
         self._walks: defaultdict[str, Walk] = defaultdict(Walk)
@@ -174,9 +174,11 @@ class Comparer:
     # Rounds.
 
     def round(self) -> None:
-        """Compare some hours with one peer. A master does not."""
+        """Compare some hours with one peer. A master only looks again at what it has found."""
         if not self._is_master():
             self._tried(self._round)
+        elif self.view.findings:
+            self._tried(lambda: self._look_again(self._others.ready()))
 
     def look_at(self, peer: str, hour: int) -> None:
         """Compare one hour with one peer."""
@@ -193,7 +195,7 @@ class Comparer:
             if not self._stopping.is_set():
                 log.warning("comparison_failed", problem=str(error))
         except CorruptionError as error:
-            self._on_wrong(error)
+            self._on_damage(error)
         except Exception as error:  # the thread goes on with the next round
             self.view.failed += 1
             self.view.problem = f"{type(error).__name__}: {error}"
@@ -208,7 +210,8 @@ class Comparer:
         if not ready:
             raise ComparisonError("no other node is ready")
         if self.view.findings:
-            self._look_again(ready)
+            with suppress(ComparisonError):  # what is known stays known, and the round goes on
+                self._look_again(ready)
         peer = ready[self._turn % len(ready)]
         self._turn += 1
         walk, again = self._walks[peer], sorted(self._unfinished.pop(peer, ()))
@@ -236,19 +239,15 @@ class Comparer:
         try:
             ready = self._others.ready()
             try:
-                self._second_look(peer, ready, seen, frozenset(ready))
+                self._second_look(peer, ready, seen)
             except ComparisonError:
-                self._second_look(peer, [peer], seen, frozenset(ready))
+                self._second_look(peer, [peer], seen)
         except ComparisonError:
             self._unfinished[peer] |= {hour.hour for hour in hours}
             raise
 
     def _second_look(
-        self,
-        peer: str,
-        asked: Sequence[str],
-        seen: Mapping[Source, Differing],
-        ready: frozenset[str],
+        self, peer: str, asked: Sequence[str], seen: Mapping[Source, Differing]
     ) -> None:
         with self._sides(asked) as sides:
             if peer not in sides:
@@ -258,7 +257,8 @@ class Comparer:
             confirmed = [found[source] for source in seen if source in found]
             if is_all:
                 self._count_gone([each for s, each in seen.items() if s not in found], sides.cut)
-            self._judge(confirmed, logged, sides, ready)
+            self._note_new([each for s, each in found.items() if s not in seen], sides)
+            self._judge(confirmed, logged, sides)
 
     def _look_again(self, ready: Sequence[str]) -> None:
         """See which differences there still are. A node that is away may still differ, until the
@@ -331,6 +331,15 @@ class Comparer:
         if gone:
             log.error("wheel_differed", **named([unjudged(each) for each in gone]))
 
+    def _note_new(self, new: Iterable[Differing], sides: Looked) -> None:
+        """Have the next rounds with those that differ begin where the second look saw something
+        for the first time."""
+        for each in new:
+            holdings = each.of(sides)
+            for name in sides.keys() - {self._node}:
+                if holdings[name] != holdings[self._node]:
+                    self._unfinished[name].update(_hours_of([each], {}))
+
     def _logged(self, seen: Iterable[Source]) -> dict[Source, Logged]:
         found = {source: self._log.logged(source) for source in islice(seen, LOGGED_MAX)}
         return {source: logged for source, logged in found.items() if logged is not None}
@@ -340,7 +349,6 @@ class Comparer:
         confirmed: Sequence[Differing],
         logged: Mapping[Source, Logged],
         sides: Looked,
-        ready: frozenset[str],
     ) -> None:
         if not confirmed:
             return
@@ -350,17 +358,6 @@ class Comparer:
             judgement = judge(holdings, logged.get(each.source))
             findings.append(Finding(each, holdings, judgement))
         self._alarm(findings)
-        if self._is_surely_wrong(findings, ready):
-            told = named(findings)
-            self._on_wrong(
-                CorruptionError(
-                    f"this wheel differs from those of all other nodes, which are right: "
-                    f"{told['messages']} messages, among them {', '.join(told['named'])}",
-                    remedy="it is replaced by another node's wheel, at the next start or by "
-                    "`delayd wheel fetch`; `delayd wheel repair` cannot mend it",
-                )
-            )
-            return
         for name, hour in self._wrong_elsewhere(findings):
             if name in sides:
                 with suppress(ComparisonError):  # its own rounds find it
@@ -373,11 +370,6 @@ class Comparer:
         self.view.findings = list(known.values())
         self.view.counts["confirmed"] += len(new)
         log.error("wheel_differs", **named(findings))
-
-    def _is_surely_wrong(self, findings: Sequence[Finding], ready: frozenset[str]) -> bool:
-        return all(
-            may_mend_itself(self._node, each.judgement, each.holdings, ready) for each in findings
-        )
 
     def _wrong_elsewhere(self, findings: Sequence[Finding]) -> list[tuple[str, int]]:
         return sorted(

@@ -85,17 +85,3 @@ def _none_right(wrong: frozenset[str]) -> Judgement:
 
 def _by(by: By, nodes: frozenset[str], right: Set[str]) -> Judgement:
     return Judgement(by, frozenset(right), nodes - right)
-
-
-def may_mend_itself(
-    node: str, judgement: Judgement, holdings: Mapping[str, Holding], ready: frozenset[str]
-) -> bool:
-    """Return whether a node that is wrong may fetch another one's wheel: every other node that is
-    ready has looked, and is right. Then any donor is, and no right copy is given up."""
-    others = ready - {node}
-    return (
-        node in judgement.wrong
-        and bool(others)
-        and others <= judgement.right
-        and others <= holdings.keys()
-    )

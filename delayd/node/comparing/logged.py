@@ -2,6 +2,9 @@
 
 A schedule without an id is stored whatever came before, and a request that is refused never is:
 for these the record alone decides. Of others it tells only what they look like if they are stored.
+
+It has no word on a record that claims to be the master's and proves it by no key that this node
+has: it may have been stored under a key that was taken away since (`delayd.config.cluster_key`).
 """
 
 from contextlib import closing, suppress
@@ -12,7 +15,7 @@ from delayd.errors import DelaydError
 from delayd.node.comparing.judging import Logged
 from delayd.node.comparing.side import Source, Value
 from delayd.node.replica.replica import Replica
-from delayd.request import Op, Reject, RequestLimits, message_body, parse
+from delayd.request import Op, Reason, Reject, RequestLimits, message_body, parse
 from delayd.runtime.clock import Clock
 from delayd.wheel import FrameKind
 from delayd.wheel.frame import FORM_OF, encode_fields
@@ -58,9 +61,12 @@ class BufferLog:
         return None
 
 
-def logged_of(record: Record, limits: RequestLimits, lanes: int) -> Logged:
-    """Return what a record says of the message that it may have become."""
+def logged_of(record: Record, limits: RequestLimits, lanes: int) -> Logged | None:
+    """Return what a record says of the message that it may have become; None if its proof is of no
+    key that this node knows."""
     request = parse(record, limits)
+    if isinstance(request, Reject) and request.reason is Reason.BAD_PROOF:
+        return None
     if isinstance(request, Reject) or request.op not in _STORING:
         return Logged(None, is_stored=False)
     assert request.topic is not None, "a message has a target"

@@ -30,10 +30,10 @@ class Comparisons:
         node: str,
         interval_s: float,
         is_master: Callable[[], bool],
-        on_wrong: Callable[[CorruptionError], object],
+        on_damage: Callable[[CorruptionError], object],
     ) -> None:
         """`members` returns the member keys of the cluster in etcd; `interval_s`: 0 for never;
-        `on_wrong` is called when this node's wheel is damaged or wrong, in any thread."""
+        `on_damage` is called when this node has read what is damaged, in any thread."""
         pace, stopping = Pace(clock), threading.Event()
         self.comparer = Comparer(
             replica,
@@ -44,7 +44,7 @@ class Comparisons:
             node=node,
             interval_s=interval_s,
             is_master=is_master,
-            on_wrong=on_wrong,
+            on_damage=on_damage,
             stopping=stopping,
         )
         replica.room_makers.append(self.comparer.give_way)
@@ -54,7 +54,7 @@ class Comparisons:
             pace,
             node=node,
             is_on=interval_s > 0,
-            on_damage=on_wrong,
+            on_damage=on_damage,
             on_look=self.comparer.look_soon,
         )
 

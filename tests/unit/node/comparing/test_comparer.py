@@ -144,7 +144,7 @@ def test_a_node_that_is_behind_is_no_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["lost", "altered", "due-soon", "due-in-another-hour", "extra"])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_each_difference_is_named_and_the_wrong_node_ends(
+def test_each_difference_is_named_and_ends_no_node(
     tmp_path: Path, what: str, is_kept: bool
 ) -> None:
     records = spread(300)
@@ -164,18 +164,16 @@ def test_each_difference_is_named_and_the_wrong_node_ends(
         by = "log" if is_kept and what != "extra" else "majority"
         assert nodes["a"].named == {named(it): (["a"], by)}
         assert nodes["a"].comparer.view.counts == {"confirmed": 1}
-        [error] = nodes["a"].wrong
-        assert named(it) in error.message
-        # Whom it is not about does not end, but says so, and tells the one.
+        # Whom it is not about says so, and tells the one.
         nodes["b"].comparer.round()
         assert nodes["b"].named == {named(it): (["a"], by)}
-        assert not nodes["b"].wrong
         hours = {hour for _, hour in nodes["a"].told}
         assert hour_of(due_of(it) // 1000) in hours
         asker, hour = nodes["a"].told[0]
-        nodes["a"].is_master = True
+        nodes["a"].is_master, nodes["a"].comparer.view.findings = True, ()
         nodes["a"].comparer.look_at(asker, hour)
-        assert len(nodes["a"].wrong) == 2
+        assert nodes["a"].named == {named(it): (["a"], by)}
+        assert not any(nodes[name].wrong for name in "abc")
 
 
 def test_of_two_nobody_knows_who_is_wrong_without_the_log(tmp_path: Path) -> None:
@@ -185,11 +183,9 @@ def test_of_two_nobody_knows_who_is_wrong_without_the_log(tmp_path: Path) -> Non
         for name in "ab":
             nodes[name].comparer.round()
             assert nodes[name].named == {named(far(records)): ([], "nobody")}
-            assert not nodes[name].wrong
         nodes.keep(records)
         nodes["a"].comparer.round()
         assert nodes["a"].named == {named(far(records)): (["a"], "log")}
-        assert nodes["a"].wrong
 
 
 def test_the_log_is_right_against_the_majority(tmp_path: Path) -> None:
@@ -201,10 +197,47 @@ def test_the_log_is_right_against_the_majority(tmp_path: Path) -> None:
         for name in "abc":
             nodes[name].comparer.round()
             assert nodes[name].named == {named(it): (["b", "c"], "log")}
-            assert not nodes[name].wrong, "b and c could fetch each other's wheels"
 
 
-def test_a_node_that_alone_is_right_in_something_is_not_given_up(tmp_path: Path) -> None:
+def test_nodes_that_are_wrong_in_different_hours_do_not_end_each_other(tmp_path: Path) -> None:
+    records = spread(200)
+    mine, theirs = (sorted(records, key=due_of)[at] for at in (120, 190))
+    assert due_of(theirs) - due_of(mine) > HOUR_MS
+    with comparing(tmp_path, "ab") as nodes:
+        nodes.keep(records)
+        nodes.take(records, a=lost(mine), b=lost(theirs))
+        both = {named(mine): (["a"], "log"), named(theirs): (["b"], "log")}
+        for name in "ab":
+            nodes[name].comparer.round()
+            assert nodes[name].named == both
+        for node in nodes.nodes.values():
+            node.comparer.view.findings = ()
+            for asker, hour in node.told:
+                node.comparer.look_at(asker, hour)
+            assert list(node.named.values()) == [([node.name], "log")], "one hour was looked at"
+        assert not nodes["a"].wrong and not nodes["b"].wrong, "each has what the other one lacks"
+
+
+def test_what_only_the_second_look_sees_is_looked_at_in_a_later_round(tmp_path: Path) -> None:
+    records = spread(300)
+    by_due = sorted(records, key=due_of)
+    mine = by_due[250]
+    theirs = next(
+        r for r in by_due[251:] if hour_of(due_of(r) // 1000) == hour_of(due_of(mine) // 1000)
+    )
+    with comparing(tmp_path) as nodes:
+        nodes.take(records, a=lost(mine), c=lost(theirs))
+        a = nodes["a"]
+        a.comparer.round()
+        assert a.named == {named(mine): (["a"], "majority")}, "with b first; c was seen once"
+        a.comparer._walks["c"].next_hour = 10**9  # the walk has gone on
+        a.comparer.round()
+        assert a.named == {named(mine): (["a"], "majority"), named(theirs): (["c"], "majority")}
+        nodes["b"].comparer.round()
+        assert not any(nodes[name].wrong for name in "abc"), "only b has both"
+
+
+def test_a_node_that_alone_is_right_in_something_is_named_so(tmp_path: Path) -> None:
     records = spread(200)
     mine, theirs = sorted(records, key=due_of)[150:152]
     with comparing(tmp_path) as nodes:
@@ -212,10 +245,9 @@ def test_a_node_that_alone_is_right_in_something_is_not_given_up(tmp_path: Path)
         nodes.keep(records)
         nodes["a"].comparer.round()
         assert nodes["a"].named == {named(mine): (["a"], "log"), named(theirs): (["b", "c"], "log")}
-        assert not nodes["a"].wrong
 
 
-def test_a_node_does_not_end_while_one_that_is_ready_has_not_looked(tmp_path: Path) -> None:
+def test_a_third_node_that_gives_no_answer_hides_nothing(tmp_path: Path) -> None:
     records = spread(100)
     with comparing(tmp_path) as nodes:
         nodes.take(records, a=lost(far(records)))
@@ -224,7 +256,6 @@ def test_a_node_does_not_end_while_one_that_is_ready_has_not_looked(tmp_path: Pa
         nodes.silent.add("c")
         nodes["a"].comparer.round()
         assert nodes["a"].named == {named(far(records)): (["a"], "log")}
-        assert not nodes["a"].wrong
 
 
 def test_a_third_node_that_breaks_off_hides_nothing(tmp_path: Path) -> None:
@@ -235,7 +266,21 @@ def test_a_third_node_that_breaks_off_hides_nothing(tmp_path: Path) -> None:
         nodes.breaking.add("c")
         nodes["a"].comparer.round()
         assert nodes["a"].named == {named(far(records)): (["a"], "log")}
-        assert not nodes["a"].wrong, "c is ready, and has not looked"
+
+
+def test_a_node_that_breaks_off_does_not_stop_the_rounds_with_others(tmp_path: Path) -> None:
+    records = spread(200)
+    first = far(records)
+    with comparing(tmp_path) as nodes:
+        nodes.take(records, a=lost(first))
+        nodes["a"].comparer.round()
+        nodes.breaking.add("c")
+        nodes["a"].comparer._turn = 0  # with b again
+        rounds = nodes["a"].comparer.view.failed
+        nodes["a"].comparer.round()
+        assert nodes["a"].comparer.view.failed == rounds
+        assert nodes["a"].comparer.shown()["passes"] == {"b": 2}
+        assert list(nodes["a"].named) == [named(first)], "what is known stays known"
 
 
 def test_a_difference_that_is_gone_at_the_second_look_is_counted(tmp_path: Path) -> None:
@@ -258,7 +303,7 @@ def test_a_difference_that_is_gone_at_the_second_look_is_counted(tmp_path: Path)
         nodes["a"].comparer.round()
         assert looks[:1] == ["b"] and len(looks) == 3
         assert nodes["a"].comparer.view.counts == {"passed": 1}
-        assert not nodes["a"].wrong and not nodes["a"].named
+        assert not nodes["a"].named
 
 
 def test_a_second_look_that_fails_is_taken_in_a_later_round(tmp_path: Path) -> None:
@@ -418,6 +463,22 @@ def test_a_master_begins_no_round(tmp_path: Path) -> None:
         nodes["a"].is_master = True
         nodes["a"].comparer.round()
         assert nodes["a"].comparer.view.rounds == 0 and not nodes["a"].named
+
+
+def test_a_master_sees_that_what_it_has_found_is_no_more(tmp_path: Path) -> None:
+    records = spread(100)
+    with comparing(tmp_path) as nodes:
+        nodes.take(records, a=lost(far(records)))
+        b = nodes["b"]
+        b.comparer.round()
+        b.is_master = True
+        b.comparer.round()
+        assert b.named
+        nodes.observe(cut(3, (100, 100), cursor_ms=BEGIN_MS + 30 * HOUR_MS))
+        for node in nodes.nodes.values():
+            node.replica.checkpoint()
+        b.comparer.round()
+        assert not b.named
 
 
 def test_files_are_held_only_while_they_are_compared(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.node.comparing.judging import By, Holding, Judgement, Logged, judge, may_mend_itself
+from delayd.node.comparing.judging import By, Holding, Judgement, Logged, judge
 from delayd.node.comparing.side import Value
 
 V, W = Value(5_000, 1), Value(5_000, 2)
@@ -44,15 +44,3 @@ def test_the_log_decides_and_then_the_majority(
 ) -> None:
     expected = Judgement(by, frozenset(right), frozenset(wrong))
     assert judge(held(told), logged) == expected
-
-
-@pytest.mark.parametrize(
-    ("told", "ready", "may"),
-    [("-vv", "abc", True), ("-vv", "bc", True), ("-v", "b", True), ("-v-", "bc", False),
-     ("-v", "bc", False), ("v--", "bc", False), ("-", "", False)],
-)  # fmt: skip
-def test_a_node_mends_itself_if_all_others_that_are_ready_are_right(
-    told: str, ready: str, may: bool
-) -> None:
-    holdings = held(told)
-    assert may_mend_itself("a", judge(holdings, STORED), holdings, frozenset(ready)) is may

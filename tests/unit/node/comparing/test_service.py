@@ -27,7 +27,7 @@ def test_all_that_is_held_for_comparisons_gives_way_to_a_short_disk(tmp_path: Pa
             node="a",
             interval_s=600,
             is_master=lambda: False,
-            on_wrong=lambda error: None,
+            on_damage=lambda error: None,
         )
         comparisons.answerer.begin("b")
         comparisons.comparer._own = OwnSide(replica, "a", pace)

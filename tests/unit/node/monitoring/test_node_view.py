@@ -101,7 +101,7 @@ class Desk(DeliveryDesk):
                 node="n",
                 interval_s=600,
                 is_master=lambda: False,
-                on_wrong=self.failures.append,
+                on_damage=self.failures.append,
             ),
         )
         # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
