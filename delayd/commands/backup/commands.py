@@ -1,14 +1,9 @@
 """`delayd backup` and `delayd restore`."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 
 from delayd.commands.backup.keeping import (
     Removed,
@@ -20,7 +15,6 @@ from delayd.commands.backup.keeping import (
 from delayd.commands.backup.keeping import verify as verify_all
 from delayd.commands.backup.manifest import names_in_future, names_of, owner_of, told_at
 from delayd.commands.backup.showing import (
-    Json,
     counts,
     listed_json,
     listed_lines,
@@ -32,6 +26,7 @@ from delayd.commands.backup.showing import (
     verified_lines,
 )
 from delayd.commands.backup.stores import Store, open_store
+from delayd.commands.terminal import show, stages
 from delayd.config.cli_options import AsJson
 from delayd.errors import BackupError, ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
@@ -91,12 +86,12 @@ def backup(
     if list_:
         listed = backups_in(store)
         _warn_of_clocks(store)
-        _show(as_json, listed_json(listed, _now_ms()), listed_lines(listed))
+        show(as_json, listed_json(listed, _now_ms()), listed_lines(listed))
         return
     if verify:
-        with _stages() as tell:
+        with stages() as tell:
             found = verify_all(store, tell)
-        _show(as_json, verified_json(found), verified_lines(found))
+        show(as_json, verified_json(found), verified_lines(found))
         is_whole = verified_json(found)["ok"]
         raise typer.Exit(ExitCode.FINE if is_whole else ExitCode.PROBLEM)
     with store.locked():
@@ -111,7 +106,7 @@ def _back_up(
     from delayd.config.node import load
     from delayd.runtime.clock import SystemClock
 
-    with connected(load(config, Path()), SystemClock()) as cluster, _stages() as tell:
+    with connected(load(config, Path()), SystemClock()) as cluster, stages() as tell:
         saved = back_up(store, cluster, tell, _say, donor)
     _warn_of_clocks(store)
     removed: Removed | None = None
@@ -126,7 +121,7 @@ def _back_up(
             removed = found
         else:
             _say(f"would remove {what}; add --yes")
-    _show(as_json, saved_json(saved, removed), saved_lines(saved))
+    show(as_json, saved_json(saved, removed), saved_lines(saved))
 
 
 def restore(
@@ -193,11 +188,11 @@ def restore(
         typer.echo(f"would restore into {into} {begun}; add --yes")
         return
     _say(f"restores into {into} {begun}")
-    with _stages() as tell:
+    with stages() as tell:
         restored = restoring.restore(
             store, name, manifest, into, SystemClock(), tell, spare_bytes=spare_bytes
         )
-    _show(
+    show(
         as_json,
         restored_json(name, manifest, str(into), restored),
         restored_lines(name, manifest, str(into)),
@@ -228,19 +223,3 @@ def _warn_of_clocks(store: Store) -> None:
 def _say(line: str) -> None:
     """Tell what is about to be done; stdout is for the result."""
     typer.echo(line, err=True)
-
-
-def _show(as_json: bool, fields: Json, lines: Iterable[str]) -> None:
-    for line in [json.dumps(fields)] if as_json else lines:
-        typer.echo(line)
-
-
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal; yield what updates it: the stage, done, total."""
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=max(1, total)
-        )

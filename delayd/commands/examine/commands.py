@@ -1,20 +1,16 @@
 """`delayd wheel`: examine the data directory of a stopped node."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 
 from delayd.commands.examine.diffing import diff
 from delayd.commands.examine.inspecting import inspect
 from delayd.commands.examine.showing import (
-    Json,
     comparison_json,
     comparison_lines,
     exported_json,
@@ -29,6 +25,7 @@ from delayd.commands.examine.showing import (
     repair_lines,
 )
 from delayd.commands.examine.verifying import verify
+from delayd.commands.terminal import show, stages
 from delayd.config.cli_options import AsJson
 from delayd.errors import ExitCode
 
@@ -62,7 +59,7 @@ def inspect_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
     Example: delayd wheel inspect /var/lib/delayd
     """
     overview = inspect(data_dir)
-    _show(as_json, overview_json(overview), overview_lines(overview))
+    show(as_json, overview_json(overview), overview_lines(overview))
 
 
 @app.command("verify")
@@ -75,7 +72,7 @@ def verify_wheel(data_dir: DataDir, as_json: AsJson = False) -> None:
     """
     with _progress("verifying") as tell:
         findings, progress = verify(data_dir, tell)
-    _show(as_json, findings_json(findings, progress), findings_lines(findings, progress))
+    show(as_json, findings_json(findings, progress), findings_lines(findings, progress))
     raise typer.Exit(ExitCode.FINE if findings.is_whole else ExitCode.PROBLEM)
 
 
@@ -107,11 +104,11 @@ def repair_wheel(config: NodeFile = None, as_json: AsJson = False) -> None:
     clock = SystemClock()
     check_keys(bus, key, settings, clock, timeout_ms)
     log = Log(bus, settings, proof_key(key), clock, timeout_ms)
-    with _stages() as tell:
+    with stages() as tell:
         outcome = repair(node.data_dir, log, tell)
     if outcome.is_whole:
         forget_damage(node.data_dir)
-    _show(as_json, repair_json(outcome), repair_lines(outcome))
+    show(as_json, repair_json(outcome), repair_lines(outcome))
     raise typer.Exit(ExitCode.FINE if outcome.is_whole else ExitCode.PROBLEM)
 
 
@@ -140,9 +137,9 @@ def fetch_wheel(
     if not yes:
         typer.echo(plan(node.data_dir, donor))
         raise typer.Exit(ExitCode.FINE)
-    with _stages() as tell:
+    with stages() as tell:
         fetched = fetch(node, donor, tell)
-    _show(as_json, fetched_json(fetched), fetched_lines(fetched))
+    show(as_json, fetched_json(fetched), fetched_lines(fetched))
 
 
 @app.command("export")
@@ -163,7 +160,7 @@ def export_wheel(
 
     with _progress("exporting") as tell:
         exported = export(data_dir, parquet, tell, overwrite=force)
-    _show(as_json, exported_json(exported), exported_lines(exported))
+    show(as_json, exported_json(exported), exported_lines(exported))
 
 
 @app.command("diff")
@@ -187,29 +184,12 @@ def diff_wheels(
     """
     with _progress("comparing") as tell:
         comparison = diff(a, b, tell)
-    _show(as_json, comparison_json(comparison), comparison_lines(comparison))
+    show(as_json, comparison_json(comparison), comparison_lines(comparison))
     raise typer.Exit(ExitCode.FINE if comparison.is_alike else ExitCode.PROBLEM)
-
-
-def _show(as_json: bool, fields: Json, lines: Iterable[str]) -> None:
-    """Print a result as JSON, or as lines for people."""
-    for line in [json.dumps(fields)] if as_json else lines:
-        typer.echo(line)
-
-
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal; yield what updates it: the stage, done, total."""
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=max(1, total)
-        )
 
 
 @contextmanager
 def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar of one stage."""
-    with _stages() as tell:
+    with stages() as tell:
         yield partial(tell, doing)

@@ -1,15 +1,12 @@
 """`delayd move`."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 
 from delayd.cluster.connect import open_bus
 from delayd.cluster.topics import load_settings
@@ -17,6 +14,7 @@ from delayd.commands.move.moving import Move, planned, run
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.move.showing import is_fine, moved_json, moved_lines
 from delayd.commands.move.source import Source
+from delayd.commands.terminal import stages
 from delayd.config.cli_options import AsJson, Bootstrap, ClusterName, Config, Prefix
 from delayd.config.security import load_security
 from delayd.errors import ConfigError, ExitCode
@@ -137,7 +135,7 @@ def move(
             clock=clock,
             timeout_ms=TIMEOUT_MS,
         )
-        tell = stack.enter_context(_stages())
+        tell = stack.enter_context(stages())
         moved = (
             run(what, source, tell, int(timeout_s * 1000)) if yes else planned(what, source, tell)
         )
@@ -177,15 +175,4 @@ def _refuse_at_least_once(record: FrontierRecord, which: str, remedy: str) -> No
             f"{which} delivers at least once: nobody can be fenced there, and nothing be "
             "written in a transaction",
             remedy=remedy,
-        )
-
-
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal; yield what updates it: the stage, done, total."""
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=max(1, total)
         )

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from delayd import __version__
 from delayd.errors import CorruptionError, DiskError
+from delayd.node.replica.held import held_snapshot
 from delayd.node.replica.replica import Replica
 from delayd.request.bodies import id_of
 from delayd.runtime.clock import Clock
@@ -188,16 +189,10 @@ class OwnSide:
         )
 
     def _opened(self) -> Snapshot:
-        with self._replica.changed:
-            self._replica.wheel.snapshots.hold()
         try:
-            return self._replica.wheel.snapshots.open()
-        except BaseException as error:
-            with self._replica.changed:
-                self._replica.wheel.snapshots.release()
-            if isinstance(error, DiskError):
-                raise ComparisonError(str(error)) from error
-            raise
+            return held_snapshot(self._replica)
+        except DiskError as error:
+            raise ComparisonError(str(error)) from error
 
     def agree(self, checkpoints: Sequence[Checkpoint]) -> None:
         """See `Side`."""

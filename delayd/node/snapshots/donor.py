@@ -23,6 +23,7 @@ from typing import Any, Final
 import structlog
 
 from delayd.errors import DelaydError, DiskError
+from delayd.node.replica.held import held_snapshot
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.wheel.layout import FORMAT_VERSION
@@ -103,16 +104,10 @@ class Donor:
         return self.described(pin.id)
 
     def _held_snapshot(self) -> Snapshot:
-        with self._replica.changed:
-            self._replica.wheel.snapshots.hold()
         try:
-            return self._replica.wheel.snapshots.open()
-        except BaseException as error:
-            with self._replica.changed:
-                self._replica.wheel.snapshots.release()
-            if isinstance(error, DelaydError):
-                raise NoSnapshotError(str(error)) from error
-            raise
+            return held_snapshot(self._replica)
+        except DelaydError as error:
+            raise NoSnapshotError(str(error)) from error
 
     def described(self, id: str) -> dict[str, Any]:
         """Return what a snapshot is. Raises NoSnapshotError."""
