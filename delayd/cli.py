@@ -82,6 +82,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "restore",
         "Make a verified wheel from a backup, in the data directory of a stopped node.",
     ),
+    "recover": Command(
+        "delayd.commands.recover.commands",
+        "app",
+        "Recover a cluster whose Kafka has lost something.",
+    ),
     "upgrade": Command(
         "delayd.commands.upgrade", "app", "Switch a running cluster to what newer nodes know."
     ),

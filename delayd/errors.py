@@ -207,6 +207,12 @@ class BackupError(DelaydError):
     code = "backup"
 
 
+class RecoverError(DelaydError):
+    """A cluster cannot be recovered as things are; what was written before stays true."""
+
+    code = "recover"
+
+
 class ConfigError(DelaydError):
     """A setting is missing or makes no sense."""
 

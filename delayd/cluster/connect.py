@@ -13,6 +13,7 @@ from delayd.bus import Bus
 from delayd.coordination import Coordination
 
 if TYPE_CHECKING:
+    from delayd.bus.raw import RawLog
     from delayd.config.security import Security
     from delayd.coordination.etcd import EtcdCoordination
 
@@ -33,6 +34,14 @@ def open_bus(
     from delayd.bus.confluent import ConfluentBus
 
     return ConfluentBus(bootstrap, overrides=kafka or {}, record_bytes_max=record_bytes_max)
+
+
+def open_raw_log(bootstrap: str, kafka: dict[str, str]) -> "RawLog":
+    """Return the reader of what lies on the brokers, whatever the data plane's driver is."""
+    from delayd.bus.kafka_python.raw_log import KafkaPythonRawLog
+    from delayd.bus.kafka_python.settings import Settings, for_connections
+
+    return KafkaPythonRawLog(Settings(bootstrap, "delayd", for_connections(kafka), None).admin())
 
 
 def open_coordination(

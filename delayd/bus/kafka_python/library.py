@@ -24,9 +24,21 @@ with warnings.catch_warnings():
     from kafka.producer.record_accumulator import RecordAccumulator
     from kafka.producer.sender import Sender
     from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, TransactionManager
-    from kafka.protocol.admin import ACLOperation, CreateTopicsRequest, DescribeConfigsRequest
-    from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest
-    from kafka.protocol.metadata import MetadataRequest
+    from kafka.protocol.admin import (
+        ACLOperation,
+        CreateTopicsRequest,
+        DescribeConfigsRequest,
+        DescribeProducersRequest,
+        DescribeTransactionsRequest,
+    )
+    from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest
+    from kafka.protocol.metadata import (
+        CoordinatorType,
+        FindCoordinatorRequest,
+        MetadataRequest,
+    )
+    from kafka.protocol.producer import WriteTxnMarkersRequest
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+    from kafka.record.memory_records import MemoryRecords
     from kafka.record.util import decode_varint
     from kafka.structs import OffsetAndMetadata, TopicPartition

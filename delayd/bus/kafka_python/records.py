@@ -46,7 +46,7 @@ class _Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc]  # kafka-python
                 raise errors.CorruptRecordError(f"offset {batch.base_offset} fails its CRC")
             if not self._is_hidden(batch):
                 self.leader_epoch = batch.leader_epoch
-                for record in _records_of(partition, batch):
+                for record in records_of(partition, batch):
                     self.next_fetch_offset = record.offset + 1
                     yield record
             # A batch ends where its last record was, also after compaction removed that one.
@@ -86,7 +86,7 @@ class CommittedFetcher(Fetcher):  # type: ignore[misc]
         return parsed
 
 
-def _records_of(partition: int, batch: Any) -> list[Record]:
+def records_of(partition: int, batch: Any) -> list[Record]:
     """Return the records of a batch, or the one that stands for all of them."""
     count = batch.records_count
     try:

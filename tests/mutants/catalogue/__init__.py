@@ -4,6 +4,7 @@ from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.ids import IDS
+from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
@@ -26,6 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMPARING,
     *MONTHS,
     *MOVES,
+    *MARKERS,
     *ELECTION,
     *UPGRADES,
     *REPEATED_REQUESTS,

@@ -1,0 +1,1 @@
+"""`delayd recover`: what a disaster of Kafka's leaves behind is mended, each with a command."""

@@ -1,0 +1,111 @@
+"""`delayd recover marker`."""
+
+import json
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from delayd.cluster.connect import coordination_if_named, open_bus, open_raw_log
+from delayd.cluster.topics import load_settings
+from delayd.commands.recover.marker.looking import Looker
+from delayd.commands.recover.marker.mending import Mended, mend, refuse_running
+from delayd.commands.recover.marker.showing import is_fine, marker_json, marker_lines
+from delayd.commands.terminal import stages
+from delayd.config.cli_options import (
+    AsJson,
+    Bootstrap,
+    ClusterName,
+    Config,
+    Etcd,
+    Prefix,
+    endpoints,
+)
+from delayd.config.security import load_security
+from delayd.errors import ConfigError, ExitCode
+from delayd.request.reasons import RefusedError
+from delayd.request.times import due_ms_of
+from replication.settings import AT_LEAST_ONCE
+
+TIMEOUT_MS = 30_000
+"""Of one answer of a broker."""
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Look at all steps since then, even if nothing hangs: Unix ms, or RFC 3339. "
+        "For records that were aborted later.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done; as without --yes.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. All nodes must be stopped.")]
+NodesAreStopped = Annotated[
+    bool,
+    typer.Option("--nodes-are-stopped", help="etcd is lost: I have seen that no node runs."),
+]
+
+
+def marker(
+    bootstrap: Bootstrap,
+    etcd: Etcd = None,
+    cluster: ClusterName = "delayd",
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    since: Since = None,
+    nodes_are_stopped: NodesAreStopped = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Mend a step of which a part is visible and another part hangs: a commit marker was lost.
+
+    Names the records, and says what becomes of them. Nothing is doubled, and nothing is lost. Exit
+    1 if something is to be done, or cannot be decided. Does no harm if repeated.
+
+    Example: delayd recover marker -b kafka:9092 --etcd http://etcd:2379 --yes
+    """
+    if dry_run and yes:
+        raise ConfigError("--dry-run and --yes contradict each other", remedy="choose one")
+    if yes and (etcd is None) != nodes_are_stopped:
+        raise ConfigError(
+            "--yes needs either --etcd or --nodes-are-stopped",
+            remedy="name etcd, which knows the nodes that run; without etcd, look yourself",
+        )
+    since_ms = None if since is None else _moment(since)
+    security = load_security(config)
+    kafka = security.properties()
+    bus = open_bus(bootstrap, kafka)
+    settings = load_settings(bus, cluster, prefix, TIMEOUT_MS).record.settings
+    if settings.guarantee == AT_LEAST_ONCE:
+        raise ConfigError(
+            f"{cluster} delivers at least once: it has no transactions, so no markers",
+            remedy="nothing is to be done",
+        )
+    if yes:
+        with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
+            if coordination is not None:
+                coordination.enter(settings.realm)
+                refuse_running(coordination.members())
+    with closing(open_raw_log(bootstrap, kafka)) as raw, stages() as tell:
+        looker = Looker(bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
+        before = facts = looker.look()
+        mended: Mended | None = None
+        if yes and not facts.plan.is_empty and not facts.plan.problems:
+            facts, mended = mend(bus, raw, looker, settings, TIMEOUT_MS)
+    if as_json:
+        typer.echo(json.dumps(marker_json(before, facts, mended)))
+    else:
+        typer.echo("\n".join(marker_lines(before, facts, mended)))
+    raise typer.Exit(ExitCode.FINE if is_fine(facts) else ExitCode.PROBLEM)
+
+
+def _moment(text: str) -> int:
+    try:
+        return due_ms_of(text)
+    except RefusedError as error:
+        raise ConfigError(
+            f"--since {text!r} is no time", remedy="write it like 2026-01-31T23:59:59Z"
+        ) from error

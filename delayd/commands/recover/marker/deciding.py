@@ -1,0 +1,231 @@
+"""What becomes of each piece of a step that Kafka has ended in part only. Pure.
+
+    something of the step is visible, and its frontier record is too, or can be
+        what hangs                  is committed, as the rest was
+        what was aborted            is written again, as it was
+    something is visible, the frontier record was aborted, and a later one covers what it did
+        a later step has repeated it: what was visible is doubled already, what hangs is aborted
+    nothing is visible
+        what hangs is aborted: for readers the step never was, and the successor repeats it
+
+A run that hangs is of several steps if transactions came behind a lost marker. If these want
+different ends, it is aborted, and what was to be visible is written again.
+
+A commit needs no more than the visible part: a step is one transaction, so its coordinator has
+decided on all of it at once. The frontier may not become visible while messages of its step are
+nowhere: they would be lost.
+
+Source: docs/design/lost-markers.md.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from delayd.bus import Record
+from delayd.bus.raw import Marker, Place, ProducerEpoch
+from delayd.commands.recover.marker.pieces import Kind, Piece, Run, State, Step, Steps
+from replication.record import FrontierRecord
+
+
+class Fate(Enum):
+    """What is done with a piece."""
+
+    LEFT = "left"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    AGAIN = "written-again"
+
+
+class Dealt(NamedTuple):
+    """A piece, and what is done with it."""
+
+    step: Step | None
+    piece: Piece
+    records: Sequence[Record]
+    """Those of the piece that this is about."""
+    fate: Fate
+
+
+class Ending(NamedTuple):
+    """A marker that is missing."""
+
+    run: Run
+    marker: Marker
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is done, in this order: `endings`, then one transaction with `again`."""
+
+    dealt: list[Dealt] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+    """The frontier's is the last one."""
+    again: list[Dealt] = field(default_factory=list)
+    frontier: FrontierRecord | None = None
+    """The frontier that is written with `again`; None: the last one stays."""
+    doubled: list[Step] = field(default_factory=list)
+    """Steps that a later one has repeated."""
+    missing: dict[int, int] = field(default_factory=dict)
+    """By the number of a visible step: messages that it has delivered and the log does not hold."""
+    problems: list[str] = field(default_factory=list)
+    """Why some of it cannot be decided."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to do."""
+        return not (self.endings or self.again or self.frontier or self.problems)
+
+
+def plan_of(
+    steps: Steps, hanging: Sequence[Run], last: FrontierRecord, known_epochs: Mapping[Place, int]
+) -> Plan:
+    """Return what is to be done.
+
+    `hanging` are the runs that hang, `last` is the newest visible frontier, and `known_epochs` are
+    the epochs of the coordinators that leaders know.
+    """
+    plan = Plan()
+    wanted: dict[Run, list[Dealt]] = {run: [] for run in hanging}
+    for step in steps.by_name.values():
+        if step.name.now_ms < steps.since_ms:
+            continue  # not all of it was read
+        for dealt in _of_step(step, last, plan):
+            if dealt.piece.state is State.HANGING:
+                wanted[dealt.piece.run].append(dealt)
+            elif dealt.fate is Fate.AGAIN:
+                plan.again.append(dealt)
+            plan.dealt.append(dealt)
+    for piece in steps.unclear:
+        if piece.state is State.HANGING:
+            dealt = _of_unclear(piece, steps, plan)
+            wanted[piece.run].append(dealt)
+            plan.dealt.append(dealt)
+    undecided = {d.piece.run for d in plan.dealt if d.fate is Fate.LEFT}
+    for run, of_run in wanted.items():
+        if run not in undecided and of_run:
+            _end(run, of_run, known_epochs, plan)
+    plan.endings.sort(key=lambda ending: ending.run.kind is Kind.FRONTIER)
+    _choose_frontier(plan)
+    return plan
+
+
+def _of_step(step: Step, last: FrontierRecord, plan: Plan) -> Iterator[Dealt]:
+    """Yield what is done with the pieces of a step that are not visible."""
+    hidden = [piece for piece in step.pieces if piece.state is not State.VISIBLE]
+    if not any(piece.records for piece in hidden):
+        return
+    hanging = [piece for piece in hidden if piece.state is State.HANGING]
+    fate = Fate.ABORTED
+    if any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):
+        fate = _fate_beside_visible(step, last, plan)
+    for piece in hanging if fate is not Fate.COMMITTED else hidden:
+        is_hanging = piece.state is State.HANGING
+        copied = {record.offset for record in piece.copied}
+        records = [record for record in piece.records if record.offset not in copied]
+        if records:
+            yield Dealt(step, piece, records, fate if is_hanging else Fate.AGAIN)
+
+
+def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
+    """Return what becomes of what hangs, where other records of the step are visible."""
+    record, now_ms = step.record, step.name.now_ms
+    if record is None:
+        plan.problems.append(
+            f"records of the step at {now_ms} ms are visible, and its frontier record is lost"
+        )
+        return Fate.LEFT
+    number = record.frontier.step
+    state = next(p for p in step.pieces if p.run.kind is Kind.FRONTIER)
+    is_aborted = state.state is State.ABORTED and not state.is_copied
+    if is_aborted and record.frontier.is_within(last.frontier):
+        plan.doubled.append(step)
+        return Fate.ABORTED
+    missing = _missing(step, record)
+    if state.state is State.VISIBLE or state.is_copied:
+        if missing:
+            plan.missing[number] = missing
+        return Fate.COMMITTED
+    if missing:
+        plan.problems.append(
+            f"of step {number}, {missing} of {record.counts.delivered} messages are in no log: its "
+            "frontier would lose them, and without it the others would be doubled"
+        )
+        return Fate.LEFT
+    follows = last.frontier.is_within if is_aborted else last.frontier.precedes
+    if not follows(record.frontier):
+        plan.problems.append(
+            f"step {number} does not follow step {last.frontier.step}, the last visible one"
+        )
+        return Fate.LEFT
+    return Fate.COMMITTED
+
+
+def _missing(step: Step, record: FrontierRecord) -> int:
+    """Return how many messages that the step has delivered were not found, at least 1 if others
+    were found than it counts."""
+    found = [piece for piece in step.pieces if piece.run.kind is Kind.TARGET]
+    count = sum(piece.count for piece in found)
+    digest = sum(piece.digest for piece in found)
+    if count == record.counts.delivered and digest == record.digest:
+        return 0
+    return max(1, record.counts.delivered - count)
+
+
+def _of_unclear(piece: Piece, steps: Steps, plan: Plan) -> Dealt:
+    """Decide on dead letters of which no step is known: each step of their producer has one
+    transaction, and if all of them are visible, that of the letters was committed too."""
+    ids = {ProducerEpoch(piece.run.producer_id, epoch) for epoch in piece.run.epochs}
+    states = {
+        other.state
+        for step in steps.by_name.values()
+        if step.name.producer in ids
+        for other in step.pieces
+        if other.run.kind is Kind.FRONTIER
+    }
+    if piece.run.kind is Kind.DEAD and states == {State.VISIBLE}:
+        return Dealt(None, piece, piece.records, Fate.COMMITTED)
+    if State.VISIBLE not in states:
+        return Dealt(None, piece, piece.records, Fate.ABORTED)
+    plan.problems.append(f"nothing says which step wrote what hangs in {piece.place}")
+    return Dealt(None, piece, piece.records, Fate.LEFT)
+
+
+def _end(run: Run, dealt: Sequence[Dealt], known: Mapping[Place, int], plan: Plan) -> None:
+    """Choose the marker of a run; note what must be written again because of it."""
+    is_commit = all(each.fate is Fate.COMMITTED for each in dealt)
+    if not is_commit:
+        again = [each._replace(fate=Fate.AGAIN) for each in dealt if each.fate is Fate.COMMITTED]
+        plan.again += again
+        plan.dealt = [d for d in plan.dealt if d.piece.run is not run or d.fate is Fate.ABORTED]
+        plan.dealt += again
+    pieces = [piece for each in dealt if each.step for piece in each.step.pieces]
+    plan.endings.append(Ending(run, _marker_for(run, pieces, known.get(run.place, -1), is_commit)))
+
+
+def _marker_for(run: Run, pieces: Iterable[Piece], known_epoch: int, is_commit: bool) -> Marker:
+    """Return the marker as Kafka has written it to the other partitions of the step; if there is
+    none, one that ends what the leader knows."""
+    epoch = max(run.epochs)
+    like = [
+        piece.run.marker
+        for piece in pieces
+        if piece.run.marker is not None
+        and piece.run.marker.is_commit == is_commit
+        and piece.run.marker.producer.id == run.producer_id
+        and piece.run.marker.producer.epoch >= epoch
+    ]
+    first = min(like, key=lambda marker: marker.producer.epoch, default=None)
+    producer = ProducerEpoch(run.producer_id, epoch if first is None else first.producer.epoch)
+    coordinator = max(0, known_epoch, -1 if first is None else first.coordinator_epoch)
+    return Marker(producer, is_commit, coordinator, -1)
+
+
+def _choose_frontier(plan: Plan) -> None:
+    frontiers = [d for d in plan.again if d.piece.run.kind is Kind.FRONTIER]
+    plan.again = [d for d in plan.again if d.piece.run.kind is not Kind.FRONTIER]
+    records = [d.step.record for d in frontiers if d.step and d.step.record]
+    if len(records) > 1:
+        plan.problems.append("the frontiers of several steps would have to be written again")
+    plan.frontier = records[0] if records else None

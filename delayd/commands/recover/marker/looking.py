@@ -1,0 +1,251 @@
+"""What Kafka holds of the steps whose markers may be lost. Reads, and writes nothing.
+
+    1. ask every leader for the transactions that have no marker
+    2. those that stay, and whose records a step of a master may have written, hang
+    3. read the frontier's partition from before the first of them on, committed or not
+    4. read every other partition to which one of these producers has written since
+
+Where nothing hangs, the last two minutes before the newest frontier are read, so that a run of this
+program that was killed is found, or more with `--since`.
+
+Source: docs/design/lost-markers.md.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from delayd.bus import Bus
+from delayd.bus.raw import Active, Batch, Marker, Place, Producers, RawLog
+from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.topics import transactional_id
+from delayd.commands.recover.marker.deciding import Plan, plan_of
+from delayd.commands.recover.marker.pieces import (
+    Kind,
+    Run,
+    State,
+    Steps,
+    is_of_step,
+    kind_of,
+    runs_of,
+)
+from delayd.errors import NotInitialisedError
+from replication.record import FrontierRecord
+from replication.settings import Settings
+
+SHARD: Final = 0
+AGAIN_S: Final = 1.0
+"""After this long, a transaction that was only open is over: a step takes less."""
+BEFORE_MS: Final = 120_000
+"""How far before the newest frontier is read where nothing hangs."""
+SLACK_MS: Final = 60_000
+"""Between clocks of a master, a broker and a producer, and the length of a step."""
+BEFORE_OFFSETS: Final = 64
+"""Of the frontier's partition: the record before the first step of interest, and some."""
+
+Tell = Callable[[str, int, int], None]
+
+
+class Foreign(NamedTuple):
+    """An open transaction of somebody else, which is left alone."""
+
+    place: Place
+    since: int
+    producer_id: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """What was found, and what is to be done about it."""
+
+    last: FrontierRecord
+    """The newest visible frontier."""
+    end: int
+    """Of the frontier's partition, the high watermark."""
+    steps: Steps
+    plan: Plan
+    ends: dict[Place, int] = field(default_factory=dict)
+    """Up to where the partitions that hang were read."""
+    foreign: list[Foreign] = field(default_factory=list)
+    refused: dict[Place, str] = field(default_factory=dict)
+    """Partitions that may not be looked at."""
+
+
+class Looker:
+    """Looks at one cluster, as often as it is asked."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        raw: RawLog,
+        settings: Settings,
+        *,
+        since_ms: int | None,
+        timeout_ms: int,
+        tell: Tell,
+    ) -> None:
+        self._bus = bus
+        self._raw = raw
+        self._settings = settings
+        self._since_ms = since_ms
+        self._timeout_ms = timeout_ms
+        self._tell = tell
+        self._hang: set[tuple[Place, int, int]] = set()
+        """The first records of the runs that hang."""
+
+    def look(self) -> Facts:
+        """Return the facts as they are now. Raises KafkaUnreachableError, FrontierError, and
+        TopicMismatchError for what brokers refuse."""
+        last, end = self.last()
+        found = self._producers(self._raw.places(self._timeout_ms))
+        kept = _open(found)
+        if kept and not threading.Event().wait(AGAIN_S):
+            still = _open(self._raw.producers(kept, self._timeout_ms))
+            kept = {place: kept[place] & still.get(place, set()) for place in kept}
+        ours = self._own_producers(found)
+        hanging, foreign = self._hanging(kept, ours)
+        moments = [_moment(run) for run in hanging]
+        asked_ms = last.now_ms - BEFORE_MS if self._since_ms is None else self._since_ms
+        since_ms = min([asked_ms, *(each - SLACK_MS for each in moments)])
+        self._hang = {_first_of(run) for run in hanging}
+        steps = Steps(self._frontiers(ours, since_ms), SHARD, since_ms)
+        runs = self._runs(steps, hanging, found, ours, since_ms)
+        steps.compare_copies()
+        known = {
+            place: max((each.coordinator_epoch for each in active), default=-1)
+            for place, active in found.active.items()
+        }
+        hung = [run for run in runs if run.state is State.HANGING]
+        plan = plan_of(steps, hung, last, known)
+        ends = {run.place: self._ends(run.place) for run in hung}
+        return Facts(last, end, steps, plan, ends, foreign, dict(found.refused))
+
+    def last(self) -> tuple[FrontierRecord, int]:
+        """Return the newest visible frontier, and the high watermark of its partition."""
+        with closing(FrontierLog(self._bus, self._settings.frontier.name, SHARD)) as log:
+            seen = log.open(self._timeout_ms)
+            if seen is None:
+                raise NotInitialisedError(f"{self._settings.frontier.name} holds no frontier")
+            return seen.record, log.high_watermark(self._timeout_ms)
+
+    def still_hangs(self, run: Run, end: int) -> bool:
+        """Return whether nothing has come behind what was read of a partition."""
+        return self._ends(run.place) == end
+
+    def _producers(self, places: Sequence[Place]) -> Producers:
+        self._tell("asking the leaders of partitions", 0, 1)
+        return self._raw.producers(places, self._timeout_ms)
+
+    def _hanging(
+        self, kept: dict[Place, set[Active]], ours: set[int]
+    ) -> tuple[list[Run], list[Foreign]]:
+        """Return what hangs and may be of a step, and other open transactions in the cluster's own
+        topics and among its targets."""
+        hanging, foreign = [], []
+        for place, active in sorted(kept.items()):
+            kind = kind_of(place.topic, self._settings)
+            for each in sorted(active):
+                assert each.open_since is not None, "only open ones are asked for"
+                end = self._ends(place)
+                log = self._read(place, each.open_since, end, {each.producer.id})
+                runs = list(runs_of(place, kind, log))
+                run = runs[-1] if runs and runs[-1].state is State.HANGING else None
+                if run is None or not run.records:
+                    continue
+                written = all(is_of_step(kind, record) for _, record in run.records)
+                if each.producer.id in ours and written:
+                    hanging.append(run)
+                elif kind is not Kind.TARGET or each.producer.id in ours:
+                    foreign.append(Foreign(place, each.open_since, each.producer.id))
+        return hanging, foreign
+
+    def _own_producers(self, found: Producers) -> set[int]:
+        """Return the ids of the masters' producers that the frontier's partition and their
+        coordinator know."""
+        place = Place(self._settings.frontier.name, SHARD)
+        ids = {each.producer.id for each in found.active.get(place, ())}
+        name = transactional_id(self._settings.realm, SHARD)
+        state = self._raw.transaction(name, self._timeout_ms)
+        return ids if state is None else ids | {state.producer.id}
+
+    def _frontiers(self, ours: set[int], since_ms: int) -> list[Run]:
+        topic = self._settings.frontier.name
+        first = self._raw.start_offsets(topic, self._timeout_ms)[SHARD]
+        since = self._raw.offsets_since(topic, since_ms - SLACK_MS, self._timeout_ms)
+        place = Place(topic, SHARD)
+        end = self._ends(place)
+        start = max(first, since.get(SHARD, end) - BEFORE_OFFSETS)
+        runs = runs_of(place, Kind.FRONTIER, self._read(place, start, end, ours))
+        return [run for run in runs if self._is_over_or_hangs(run)]
+
+    def _runs(
+        self,
+        steps: Steps,
+        hanging: Iterable[Run],
+        found: Producers,
+        ours: set[int],
+        since_ms: int,
+    ) -> list[Run]:
+        """Add to the steps what lies in all other partitions. Return the runs that hang, those of
+        the frontier's partition too."""
+        frontier = Place(self._settings.frontier.name, SHARD)
+        begin = {run.place: run.records[0][1].offset for run in hanging}
+        places = [
+            place
+            for place, active in found.active.items()
+            if place != frontier
+            and any(
+                each.producer.id in ours and (each.last_ms < 0 or each.last_ms >= since_ms)
+                for each in active
+            )
+        ]
+        left = {piece.run for step in steps.by_name.values() for piece in step.pieces}
+        hung = [run for run in left if run.state is State.HANGING]
+        for number, place in enumerate(sorted({*places, *begin} - {frontier})):
+            self._tell("reading what steps wrote", number, len(places))
+            end = self._ends(place)
+            since = self._raw.offsets_since(place.topic, since_ms - SLACK_MS, self._timeout_ms)
+            start = min(since.get(place.partition, end), begin.get(place, end))
+            kind = kind_of(place.topic, self._settings)
+            for run in runs_of(place, kind, self._read(place, start, end, ours)):
+                if not self._is_over_or_hangs(run):
+                    continue
+                steps.add(run)
+                if run.state is State.HANGING:
+                    hung.append(run)
+        return hung
+
+    def _is_over_or_hangs(self, run: Run) -> bool:
+        """Return whether a run is not of a step that a node is taking now."""
+        return run.state is not State.HANGING or _first_of(run) in self._hang
+
+    def _read(
+        self, place: Place, start: int, end: int, producers: set[int]
+    ) -> Iterator[Batch | Marker]:
+        return self._raw.read(place, start, end, producers, self._timeout_ms)
+
+    def _ends(self, place: Place) -> int:
+        ends = self._raw.end_offsets(place.topic, self._timeout_ms, committed=False)
+        return ends[place.partition]
+
+
+def _open(found: Producers) -> dict[Place, set[Active]]:
+    """Return the producers with a transaction that has no marker, by place."""
+    return {
+        place: opened
+        for place, active in found.active.items()
+        if (opened := {each for each in active if each.open_since is not None})
+    }
+
+
+def _first_of(run: Run) -> tuple[Place, int, int]:
+    """Return place, producer and offset of a run's first record; offset -1 if it has none."""
+    offset = run.records[0][1].offset if run.records else -1
+    return run.place, run.producer_id, offset
+
+
+def _moment(run: Run) -> int:
+    """Return the earliest time of a run's records, Unix ms."""
+    return min(record.append_ms for _, record in run.records)

@@ -1,0 +1,174 @@
+"""Ending what hangs, and writing again what was aborted.
+
+    1. no node runs, by etcd, and no transaction of a master is under way, by its coordinator
+    2. take the masters' transactional id: Kafka refuses whatever a master still writes
+    3. look; write the markers that are missing, the frontier's last; look again
+    4. in one transaction, write again what was aborted, and the frontier behind it
+    5. look once more: nothing may be left
+
+Killed at any point: the next run finds what is left, and does that. A marker is written only where
+nothing has come behind what was read; a record only if it was not written again before; and the
+frontier must land where its partition ended.
+
+Source: docs/design/lost-markers.md.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from delayd.bus import Ack, Bus, TransactionalProducer
+from delayd.bus.raw import RawLog
+from delayd.cluster.topics import transactional_id
+from delayd.commands.recover.marker.looking import SHARD, Facts, Looker
+from delayd.commands.recover.marker.pieces import OWNER, Kind
+from delayd.errors import FencedError, RecoverError
+from replication.frontier import stand_still
+from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.settings import Settings
+
+ROUNDS_MAX: Final = 4
+"""Looks after which everything is done: markers, records, and one to see that nothing is left."""
+AT_WORK: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""States of a transactional id whose transaction is under way."""
+
+
+@dataclass(slots=True)
+class Mended:
+    """What a run has done."""
+
+    committed: int = 0
+    """Records that have become visible where they were."""
+    aborted: int = 0
+    again: int = 0
+    """Records that were written again."""
+
+
+def refuse_running(members: Mapping[str, str]) -> None:
+    """Raise RecoverError if etcd knows nodes of the cluster."""
+    if members:
+        raise RecoverError(
+            f"nodes are running: {', '.join(sorted(members))}",
+            remedy="stop all of them; etcd forgets one that was killed when its lease ends, after "
+            "some seconds. Then run this again: nothing was written",
+        )
+
+
+def refuse_at_work(raw: RawLog, settings: Settings, timeout_ms: int) -> None:
+    """Raise RecoverError if a transaction of a master is under way."""
+    name = transactional_id(settings.realm, SHARD)
+    state = raw.transaction(name, timeout_ms)
+    if state is not None and state.state in AT_WORK:
+        raise RecoverError(
+            f"a transaction of {name} is under way ({state.state})",
+            remedy="stop all nodes; Kafka ends what they left open after 10 s. If it stays so, see "
+            "docs/operations.md, 'A transaction that cannot end'. Nothing was written",
+        )
+
+
+def mend(
+    bus: Bus, raw: RawLog, looker: Looker, settings: Settings, timeout_ms: int
+) -> tuple[Facts, Mended]:
+    """Do what is to be done; return what is left, which is nothing unless there are problems.
+
+    Raises RecoverError if a node takes over meanwhile, or brokers refuse.
+    """
+    refuse_at_work(raw, settings, timeout_ms)
+    mended = Mended()
+    with closing(bus.transactional_producer(transactional_id(settings.realm, SHARD))) as producer:
+        producer.init_transactions(timeout_ms)
+        facts = looker.look()
+        for _ in range(ROUNDS_MAX):
+            if facts.plan.problems or facts.plan.is_empty:
+                break
+            if facts.plan.endings:
+                _end(raw, looker, facts, mended, timeout_ms)
+            else:
+                _write_again(producer, facts, mended, settings, timeout_ms)
+            facts = looker.look()
+    return facts, mended
+
+
+def _end(raw: RawLog, looker: Looker, facts: Facts, mended: Mended, timeout_ms: int) -> None:
+    for run, marker in facts.plan.endings:
+        count = len(run.records)
+        if not looker.still_hangs(run, facts.ends[run.place]):
+            raise RecoverError(
+                f"somebody writes to {run.place} meanwhile",
+                remedy="stop all nodes, and run this again: it goes on",
+            )
+        raw.write_marker(run.place, marker, timeout_ms)
+        if marker.is_commit:
+            mended.committed += count
+        else:
+            mended.aborted += count
+
+
+def _write_again(
+    producer: TransactionalProducer,
+    facts: Facts,
+    mended: Mended,
+    settings: Settings,
+    timeout_ms: int,
+) -> None:
+    """Write again what was aborted, in one transaction with the frontier that covers it."""
+    written: list[Ack] = []
+    landed: list[Ack] = []
+    try:
+        producer.begin()
+        for dealt in facts.plan.again:
+            for record in dealt.records:
+                producer.send(
+                    dealt.piece.place.topic,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                    partition=record.partition,
+                    on_ack=written.append if dealt.piece.run.kind is Kind.BUFFER else None,
+                )
+        producer.flush(timeout_ms)
+        producer.send(
+            settings.frontier.name,
+            key=record_key(SHARD),
+            value=encode(_frontier_behind(facts, written)),
+            headers=[],
+            partition=SHARD,
+            on_ack=landed.append,
+        )
+        producer.flush(timeout_ms)
+        [ack] = landed
+        if ack.offset != facts.end:
+            raise RecoverError(
+                f"{settings.frontier.name} was read up to offset {facts.end}, and goes on to "
+                f"{ack.offset}",
+                remedy="stop all nodes, then run this again: this transaction was not committed",
+            )
+        producer.commit(timeout_ms)
+    except FencedError as error:
+        raise RecoverError(
+            "a node took over meanwhile",
+            remedy="stop all nodes, then run this again: it goes on where this run ended",
+        ) from error
+    mended.again += sum(len(dealt.records) for dealt in facts.plan.again)
+
+
+def _frontier_behind(facts: Facts, written: list[Ack]) -> FrontierRecord:
+    """Return the frontier that covers what was written again: the step's own, or the last one,
+    which stands still. R reaches over what was written to the buffer."""
+    of_step = facts.plan.frontier
+    if of_step is None:
+        record = dataclasses.replace(
+            facts.last, frontier=stand_still(facts.last.frontier), counts=StepCounts(), digest=0
+        )
+    else:
+        last = facts.last.frontier
+        term = max(last.term, of_step.frontier.term)
+        frontier = dataclasses.replace(of_step.frontier, term=term, step=last.step + 1)
+        record = dataclasses.replace(of_step, frontier=frontier)
+    reached = list(record.frontier.own_writes)
+    for ack in written:
+        reached[ack.partition] = max(reached[ack.partition], ack.offset)
+    frontier = dataclasses.replace(record.frontier, own_writes=tuple(reached))
+    return dataclasses.replace(record, frontier=frontier, owner=OWNER)

@@ -1,0 +1,321 @@
+"""The log of one partition, cut into what single steps wrote there. Pure.
+
+A *run* is what one producer wrote in transactions between two of its markers: Kafka makes all of it
+visible or none. Mostly it is of one step. Behind a lost marker the next transaction of the producer
+goes on with the run, so a run may be of several.
+
+A *piece* is the part of a run that one step wrote. Which step that is, the records say:
+
+    frontier   `now_ms` of the record
+    target     the header delayd-fired
+    receipts   `at_ms` of the receipt
+    buffer     the frontier record whose own writes (R) reach over it
+    dead       the frontier record whose offsets (O) reach over the source, if its request was
+               refused; else what the rest of the run says
+
+Source: docs/design/lost-markers.md.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from delayd.bus import Headers, Record
+from delayd.bus.raw import Batch, Marker, Place, ProducerEpoch
+from delayd.cluster.frontier_log import unreadable
+from delayd.request import Reason
+from delayd.request.grammar import number_of
+from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
+from replication.settings import Settings
+
+OWNER: Final = "delayd-recover"
+"""The owner of frontier records that this program writes."""
+
+
+class Kind(Enum):
+    """What a topic is to the cluster."""
+
+    FRONTIER = "frontier"
+    BUFFER = "buffer"
+    DEAD = "dead"
+    RECEIPTS = "receipts"
+    TARGET = "target"
+
+
+class State(Enum):
+    """What readers see of a run."""
+
+    VISIBLE = "visible"
+    HANGING = "hanging"
+    ABORTED = "aborted"
+
+
+class StepName(NamedTuple):
+    """Names the step of a master by its producer and its `now` (Unix ms)."""
+
+    producer: ProducerEpoch
+    now_ms: int
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """What a producer wrote to a partition between two of its markers."""
+
+    place: Place
+    kind: Kind
+    producer_id: int
+    epochs: set[int] = field(default_factory=set)
+    records: list[tuple[int, Record]] = field(default_factory=list)
+    """With the epoch of the producer that wrote each."""
+    marker: Marker | None = None
+    """What ended it; None while it hangs."""
+
+    @property
+    def state(self) -> State:
+        """Return what readers see of it."""
+        if self.marker is None:
+            return State.HANGING
+        return State.VISIBLE if self.marker.is_commit else State.ABORTED
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """What one step wrote to a partition."""
+
+    run: Run
+    records: list[Record]
+    """Empty if they are visible: there may be many."""
+    count: int
+    digest: int
+    """Of all of them, as a step adds up its deliveries."""
+    copied: list[Record] = field(default_factory=list)
+    """Those that an earlier run of this program has written again."""
+
+    @property
+    def place(self) -> Place:
+        """Return where it lies."""
+        return self.run.place
+
+    @property
+    def state(self) -> State:
+        """Return what readers see of it."""
+        return self.run.state
+
+    @property
+    def is_copied(self) -> bool:
+        """Return whether all of it was written again."""
+        return bool(self.records) and len(self.copied) == len(self.records)
+
+
+@dataclass(slots=True)
+class Step:
+    """All that was found of one step."""
+
+    name: StepName
+    pieces: list[Piece] = field(default_factory=list)
+    record: FrontierRecord | None = None
+    """Its frontier record, whether visible or not; None if there is none in the log."""
+
+
+def kind_of(topic: str, settings: Settings) -> Kind:
+    """Return what a topic is to the cluster."""
+    own = {
+        settings.frontier.name: Kind.FRONTIER,
+        settings.buffer.name: Kind.BUFFER,
+        settings.dead.name: Kind.DEAD,
+        settings.receipts.name: Kind.RECEIPTS,
+    }
+    return own.get(topic, Kind.TARGET)
+
+
+def runs_of(place: Place, kind: Kind, log: Iterable[Batch | Marker]) -> Iterator[Run]:
+    """Yield the runs of one partition, each as its marker is met; those that hang come last."""
+    open_runs: dict[int, Run] = {}
+    for each in log:
+        number = each.producer.id
+        if isinstance(each, Marker):
+            if (run := open_runs.pop(number, None)) is not None:
+                run.marker = each
+                yield run
+        elif each.is_transactional:
+            run = open_runs.setdefault(number, Run(place, kind, number))
+            run.epochs.add(each.producer.epoch)
+            run.records += [(each.producer.epoch, record) for record in each.records]
+    yield from open_runs.values()
+
+
+def frontier_of(place: Place, record: Record, shard: int) -> FrontierRecord | None:
+    """Return the frontier that a record holds; None for one under another key. Raises
+    FrontierError."""
+    if record.key != record_key(shard):
+        return None
+    try:
+        return decode(record.value or b"", takes_moved=True)
+    except FrontierFormatError as error:
+        raise unreadable(f"{place} offset {record.offset}", error) from error
+
+
+def is_of_step(kind: Kind, record: Record) -> bool:
+    """Return whether a step of a master may have written this record."""
+    if kind is Kind.TARGET:
+        names = {name for name, _ in record.headers}
+        return {"delayd-fired", "delayd-source", "delayd-due"} <= names
+    return True
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """Return the last header of this name as text: those of delayd stand behind the user's."""
+    for other, content in reversed(headers):
+        if other == name:
+            return (content or b"").decode(errors="replace")
+    return None
+
+
+class Steps:
+    """The steps whose frontier records are in a part of the log, and what they wrote elsewhere."""
+
+    def __init__(self, frontiers: Sequence[Run], shard: int, since_ms: int) -> None:
+        """`frontiers` are the runs of the frontier's partition; of steps whose `now` is `since_ms`
+        or later, all other records are going to be added."""
+        self.since_ms = since_ms
+        self.by_name: dict[StepName, Step] = {}
+        self.unclear: list[Piece] = []
+        """Of which no step is known."""
+        self._of_producer: dict[ProducerEpoch, list[Step]] = {}
+        self._tools: set[ProducerEpoch] = set()
+        """Producers of earlier runs of this program."""
+        self._copies: dict[Place, set[object]] = {}
+        """What these have written."""
+        for run in frontiers:
+            for epoch, record in run.records:
+                found = frontier_of(run.place, record, shard)
+                if found is None:
+                    continue
+                producer = ProducerEpoch(run.producer_id, epoch)
+                if found.owner == OWNER:
+                    self._tools.add(producer)
+                    if run.state is State.VISIBLE:
+                        self._copies.setdefault(run.place, set()).add(_same_frontier(found))
+                    continue
+                step = self._step(StepName(producer, found.now_ms))
+                step.record = found
+                step.pieces.append(_piece(run, [record], keeps=True))
+        for step in self.by_name.values():
+            self._of_producer.setdefault(step.name.producer, []).append(step)
+        for steps in self._of_producer.values():
+            steps.sort(key=lambda step: step.record.frontier.step if step.record else 0)
+
+    def add(self, run: Run) -> None:
+        """Give each record of a run to its step. The run keeps none of them if they are visible."""
+        keeps = run.state is not State.VISIBLE
+        if any(ProducerEpoch(run.producer_id, epoch) in self._tools for epoch in run.epochs):
+            if not keeps:
+                same = {_same(record) for _, record in run.records}
+                self._copies.setdefault(run.place, set()).update(same)
+            return
+        pieces: dict[StepName | None, list[Record]] = {}
+        for epoch, record in run.records:
+            name = self._name_of(run, ProducerEpoch(run.producer_id, epoch), record)
+            pieces.setdefault(name, []).append(record)
+        unnamed = pieces.pop(None, [])
+        if unnamed and len(pieces) == 1:
+            next(iter(pieces.values())).extend(unnamed)
+            unnamed = []
+        if unnamed:
+            self.unclear.append(_piece(run, unnamed, keeps=keeps))
+        for name, records in pieces.items():
+            assert name is not None, "taken out above"
+            if name.now_ms >= self.since_ms or name in self.by_name:
+                records.sort(key=lambda record: record.offset)
+                self._step(name).pieces.append(_piece(run, records, keeps=keeps))
+        if not keeps:
+            run.records.clear()
+
+    def compare_copies(self) -> None:
+        """Note which records were written again, once all runs are added."""
+        for step in self.by_name.values():
+            for piece in step.pieces:
+                copies = self._copies.get(piece.place)
+                if piece.state is not State.ABORTED or not copies:
+                    continue
+                if piece.run.kind is Kind.FRONTIER:
+                    is_same = step.record is not None and _same_frontier(step.record) in copies
+                    piece.copied = piece.records if is_same else []
+                else:
+                    piece.copied = [each for each in piece.records if _same(each) in copies]
+
+    def _step(self, name: StepName) -> Step:
+        return self.by_name.setdefault(name, Step(name))
+
+    def _name_of(self, run: Run, producer: ProducerEpoch, record: Record) -> StepName | None:
+        said: int | None = None
+        if run.kind is Kind.TARGET:
+            said = number_of(header(record.headers, "delayd-fired") or "")
+        elif run.kind is Kind.RECEIPTS:
+            said = _at_ms(record)
+        if said is not None:
+            return StepName(producer, said)
+        steps = self._of_producer.get(producer, [])
+        if len(steps) == 1 and run.marker is not None and run.marker.producer != producer:
+            return steps[0].name  # a transaction has an epoch of its own
+        found: Step | None = None
+        if run.kind is Kind.BUFFER:
+            found = _reaching(steps, _own_writes, record.partition, record.offset)
+        elif run.kind is Kind.DEAD and header(record.headers, "delayd-reason") != Reason.DEAD.slug:
+            partition, _, offset = (header(record.headers, "delayd-source") or "").partition("/")
+            if partition.isdigit() and offset.isdigit():
+                found = _reaching(steps, _offsets, int(partition), int(offset))
+        return None if found is None else found.name
+
+
+def _piece(run: Run, records: list[Record], *, keeps: bool) -> Piece:
+    sources = (header(record.headers, "delayd-source") or "" for record in records)
+    digest = sum(crc32(source.encode()) for source in sources)
+    return Piece(run, records if keeps else [], len(records), digest)
+
+
+def _same(record: Record) -> object:
+    """Return what is the same of a record and one that is written again."""
+    return record.key, record.value, tuple(record.headers)
+
+
+def _same_frontier(record: FrontierRecord) -> object:
+    return record.now_ms, record.counts, record.digest
+
+
+def _own_writes(record: FrontierRecord, partition: int) -> int:
+    return record.frontier.own_writes[partition]
+
+
+def _offsets(record: FrontierRecord, partition: int) -> int:
+    return record.frontier.offsets[partition] - 1
+
+
+def _reaching(
+    steps: Sequence[Step],
+    reach: Callable[[FrontierRecord, int], int],
+    partition: int,
+    offset: int,
+) -> Step | None:
+    """Return the first step that reaches this offset, if the one before it is known not to."""
+    before: int | None = None
+    for step in steps:
+        if step.record is None or partition >= len(step.record.frontier.offsets):
+            return None
+        reached = reach(step.record, partition)
+        if reached >= offset:
+            return step if before is not None and before < offset else None
+        before = reached
+    return None
+
+
+def _at_ms(record: Record) -> int | None:
+    try:
+        said = json.loads(record.value or b"")
+    except ValueError:
+        return None
+    at_ms = said.get("at_ms") if isinstance(said, Mapping) else None
+    return at_ms if isinstance(at_ms, int) else None

@@ -1,0 +1,196 @@
+"""Commit markers are lost on a real broker, and `delayd recover marker` mends what is left.
+
+The broker's logs are cut while it is stopped. A kafka-python consumer then counts what is delivered
+by all nodes, before and after. Source: docs/design/lost-markers.md.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import TestCluster, make_cluster
+from lost_markers import lose_tail
+from nodes import CLOCK, HANGS_S, NodeProcess, delayd_in_process, node_group, wait_for
+from topics_read import read_until
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.bus.raw import Marker, Place
+from delayd.cluster.connect import open_raw_log
+from delayd.cluster.topics import load_settings
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.startup import ClusterOptions
+from delayd.errors import ExitCode
+
+pytestmark = pytest.mark.real
+
+COUNT = 20
+BROKER = "broker-1"
+TIMEOUT_MS = int(HANGS_S * 1000)
+IDLE_MS = 15_000
+"""So that the step that delivers is the last one of a node that is killed soon."""
+AHEAD_MS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cluster whose last step has delivered to two targets, and its node, which is dead."""
+
+    cluster: TestCluster
+    node: NodeProcess
+    targets: tuple[str, str]
+
+    @property
+    def frontier(self) -> str:
+        return f"{self.cluster.name}-frontier"
+
+    def recover(self, *more: str) -> dict[str, Any]:
+        """Run the command, with JSON."""
+        cluster = self.cluster
+        done = delayd_in_process(
+            *("recover", "marker", "--bootstrap", cluster.bootstrap, "--cluster", cluster.name),
+            *("--prefix", f"{cluster.name}-", "--etcd", cluster.etcd, "--json", *more),
+        )
+        assert done.returncode in (ExitCode.FINE, ExitCode.PROBLEM), done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+        assert result["ok"] == (done.returncode == ExitCode.FINE)
+        return result
+
+    def abort(self, topic: str) -> None:
+        """Abort what hangs, as the operator of an older release was told to."""
+        place = Place(topic, 0)
+        with closing(open_raw_log(self.cluster.bootstrap, {})) as raw:
+            [active] = [
+                each
+                for each in raw.producers([place], TIMEOUT_MS).active[place]
+                if each.open_since is not None
+            ]
+            marker = Marker(active.producer, False, max(0, active.coordinator_epoch), -1)
+            raw.write_marker(place, marker, TIMEOUT_MS)
+
+    def go_on(self) -> None:
+        """Start the node again, deliver once more, and count everything."""
+        with node_group([self.node]), self.cluster.client() as client:
+            self.node.start()
+            for target in self.targets:
+                client.schedule(target, b"last", at=0)
+            for target in self.targets:
+                seen = read_until(
+                    self.cluster.bootstrap, target, lambda s: any(r.value == b"last" for r in s)
+                )
+                found = Counter(record.value for record in seen)
+                wanted = [b"%s-%d" % (target.encode(), n) for n in range(COUNT)]
+                assert found == Counter([*wanted, b"last"]), f"{target} of {self.cluster.name}"
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    folder = tmp_path_factory.mktemp("markers")
+    with LocalCluster(folder / "brokers", ClusterOptions(nodes=0)) as cluster:
+        yield cluster
+
+
+@contextmanager
+def delivered(brokers: LocalCluster, folder: Path, count: int) -> Iterator[list[Case]]:
+    """Clusters that have delivered, and whose nodes were killed then."""
+    clusters = [make_cluster(brokers, folder / str(number), 2) for number in range(count)]
+    cases = [
+        Case(
+            each,
+            each.node(0, idle_step_interval_ms=IDLE_MS),
+            (each.target("a", 1), each.target("b", 1)),
+        )
+        for each in clusters
+    ]
+    with node_group([case.node for case in cases]) as nodes:
+        for node in nodes:
+            node.start()
+        wait_for(lambda: all(node.is_master() for node in nodes), "every node leads")
+        for case in cases:
+            deliver(case)
+            case.node.kill()
+        yield cases
+
+
+def deliver(case: Case) -> None:
+    """Have one step deliver to both targets, and wait until it has."""
+    due_ms = CLOCK.wall_ms() + AHEAD_MS
+    with case.cluster.client() as client:
+        told = [
+            client.schedule_async(
+                target, b"%s-%d" % (target.encode(), n), id=f"{target}{n}", at=due_ms
+            )
+            for n in range(COUNT)
+            for target in case.targets
+        ]
+        for each in told:
+            each.result(HANGS_S)
+    for target in case.targets:
+        seen = read_until(case.cluster.bootstrap, target, lambda s: len(s) >= COUNT)
+        assert len({record.header("delayd-fired") for record in seen}) == 1, "one step"
+
+
+def step_of(case: Case) -> int:
+    """The last step that is visible."""
+    seen = load_settings(
+        ConfluentBus(case.cluster.bootstrap), case.cluster.name, f"{case.cluster.name}-", TIMEOUT_MS
+    )
+    return seen.record.frontier.step
+
+
+def fates(result: dict[str, Any]) -> dict[str, str]:
+    """What is done with the pieces, by topic."""
+    return {piece["topic"]: piece["fate"] for piece in result["pieces"]}
+
+
+def test_lost_markers_are_mended_and_each_message_is_delivered_once(
+    brokers: LocalCluster, tmp_path: Path
+) -> None:
+    with delivered(brokers, tmp_path, 4) as (of_target, of_frontier, by_hand, of_all):
+        steps = [step_of(case) for case in (of_target, of_frontier, by_hand, of_all)]
+        data = brokers.directory / "data" / BROKER
+        brokers.stop(BROKER)
+        lose_tail(data, of_target.targets[0], 0)
+        lose_tail(data, of_frontier.frontier, 0)
+        for topic in (by_hand.frontier, by_hand.targets[0]):
+            lose_tail(data, topic, 0)
+        for topic in (of_all.frontier, *of_all.targets):
+            lose_tail(data, topic, 0)
+        brokers.start(BROKER)
+
+        # A target's marker: what hangs becomes visible where it is.
+        dry = of_target.recover()
+        assert fates(dry) == {of_target.targets[0]: "committed"} and not dry["committed"]
+        [piece] = dry["pieces"]
+        assert {record["id"] for record in piece["records"]} == {
+            f"{of_target.targets[0]}{n}" for n in range(COUNT)
+        }
+        assert of_target.recover("--yes")["committed"] == COUNT
+        assert of_target.recover("--yes") == of_target.recover(), "nothing is left"
+
+        # The frontier's: the successor must not read the one before.
+        assert step_of(of_frontier) == steps[1] - 1
+        mended = of_frontier.recover("--yes")
+        assert fates(mended) == {of_frontier.frontier: "committed"} and mended["ok"]
+        assert step_of(of_frontier) == steps[1]
+
+        # Both, and a person has aborted them: they are written again.
+        by_hand.abort(by_hand.frontier)
+        by_hand.abort(by_hand.targets[0])
+        dry = by_hand.recover()
+        assert fates(dry) == dict.fromkeys((by_hand.targets[0], by_hand.frontier), "written-again")
+        assert by_hand.recover("--yes")["written_again"] == COUNT
+        assert step_of(by_hand) == steps[2]
+        assert by_hand.recover("--yes")["written_again"] == 0
+
+        # All of them: for readers the step never was.
+        mended = of_all.recover("--yes")
+        assert set(fates(mended).values()) == {"aborted"} and mended["ok"]
+        assert step_of(of_all) == steps[3] - 1
+
+        for case in (of_target, of_frontier, by_hand, of_all):
+            case.go_on()

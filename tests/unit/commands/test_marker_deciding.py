@@ -1,0 +1,305 @@
+"""What becomes of the pieces of a step that Kafka has ended in part only.
+
+A made-up log: each step writes to two targets, to the buffer and the dead letters, and its frontier
+record. Source: docs/design/lost-markers.md.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+import pytest
+from cluster_settings import LANES, PARTITIONS, SETTINGS
+
+from delayd.bus import Headers, Record
+from delayd.bus.raw import Batch, Marker, Place, ProducerEpoch
+from delayd.commands.recover.marker.deciding import Fate, Plan, plan_of
+from delayd.commands.recover.marker.pieces import (
+    OWNER,
+    Kind,
+    Run,
+    State,
+    Steps,
+    kind_of,
+    runs_of,
+)
+from replication.frontier import begin_term, first_frontier
+from replication.record import FrontierRecord, StepCounts, encode, record_key
+
+MASTER = ProducerEpoch(7, 3)
+A, B = Place("a", 0), Place("b", 0)
+FRONTIER, BUFFER = Place("delayd-frontier", 0), Place("delayd-buffer", 1)
+DEAD, RECEIPTS = Place("delayd-dead", 0), Place("delayd-receipts", 0)
+COMMIT, ABORT, LOST = True, False, None
+EACH = 2
+"""Messages of a step for each target."""
+
+
+def record(place: Place, offset: int, headers: Headers, value: bytes, key: bytes = b"") -> Record:
+    return Record(place.partition, offset, 0, 1_000 + offset, key, value, headers)
+
+
+def frontier(step: int, *, delivered: Sequence[str] = (), **fields: object) -> FrontierRecord:
+    own = (-1, 10 * step)
+    reached = replace(
+        first_frontier(0, PARTITIONS, LANES), step=step, offsets=(100 * step,) * 2, own_writes=own
+    )
+    digest = sum(crc32(source.encode()) for source in delivered)
+    made = FrontierRecord(
+        reached, "n1/x", now_of(step), StepCounts(delivered=len(delivered)), digest, SETTINGS
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def now_of(step: int) -> int:
+    return 1_000_000 + step
+
+
+def sources(place: Place, step: int) -> list[str]:
+    return [f"{0 if place == A else 1}/{100 * step + n}" for n in range(EACH)]
+
+
+class Log:
+    """Partitions, to which steps write."""
+
+    def __init__(self) -> None:
+        self.places: dict[Place, list[Batch | Marker]] = {}
+        self._ends: dict[Place, int] = {}
+
+    def write(
+        self, place: Place, records: Iterable[tuple[Headers, bytes]], by: ProducerEpoch = MASTER
+    ) -> None:
+        key = record_key(0) if place == FRONTIER else b""
+        at = self._ends.get(place, 0)
+        made = [record(place, at + n, *each, key) for n, each in enumerate(records)]
+        self._ends[place] = at + len(made)
+        self.places.setdefault(place, []).append(Batch(by, True, at, made))
+
+    def end(self, place: Place, how: bool | None, by: ProducerEpoch = MASTER) -> None:
+        if how is not None:
+            at = self._ends.get(place, 0)
+            self._ends[place] = at + 1
+            self.places.setdefault(place, []).append(Marker(by, how, 5, at))
+
+    def target(self, place: Place, step: int, how: bool | None, by: ProducerEpoch = MASTER) -> None:
+        """The deliveries of a step."""
+        self.write(place, [delivery(step, source) for source in sources(place, step)], by)
+        self.end(place, how, by)
+
+    def step(self, number: int, a: bool | None, b: bool | None, frontier_: bool | None) -> None:
+        """A whole step."""
+        self.target(A, number, a)
+        self.target(B, number, b)
+        delivered = sources(A, number) + sources(B, number)
+        self.write(FRONTIER, [([], encode(frontier(number, delivered=delivered)))])
+        self.end(FRONTIER, frontier_)
+
+    def steps(self) -> Steps:
+        runs = {
+            place: list(runs_of(place, kind_of(place.topic, SETTINGS), log))
+            for place, log in self.places.items()
+        }
+        steps = Steps(runs.pop(FRONTIER), 0, 0)
+        self.hung: list[Run] = [
+            piece.run
+            for step in steps.by_name.values()
+            for piece in step.pieces
+            if piece.state is State.HANGING
+        ]
+        for of_place in runs.values():
+            for run in of_place:
+                steps.add(run)
+                if run.state is State.HANGING:
+                    self.hung.append(run)
+        steps.compare_copies()
+        return steps
+
+    def plan(self, last: FrontierRecord) -> Plan:
+        steps = self.steps()
+        return plan_of(steps, list(dict.fromkeys(self.hung)), last, {})
+
+
+def delivery(step: int, source: str) -> tuple[Headers, bytes]:
+    return [
+        ("delayd-due", b"1"),
+        ("delayd-fired", b"%d" % now_of(step)),
+        ("delayd-source", source.encode()),
+    ], b"x"
+
+
+def full(step: int) -> FrontierRecord:
+    return frontier(step, delivered=sources(A, step) + sources(B, step))
+
+
+def endings(plan: Plan) -> dict[Place, bool]:
+    return {run.place: marker.is_commit for run, marker in plan.endings}
+
+
+def written_again(plan: Plan) -> set[Place]:
+    return {dealt.piece.place for dealt in plan.again}
+
+
+def test_what_is_visible_as_a_whole_is_left_alone() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, ABORT, ABORT, ABORT)
+    assert log.plan(full(1)).is_empty
+
+
+def test_a_targets_lost_marker_is_written_as_it_was_elsewhere() -> None:
+    log = Log()
+    log.step(1, LOST, COMMIT, COMMIT)
+    plan = log.plan(full(1))
+    [(run, marker)] = plan.endings
+    assert (run.place, marker) == (A, Marker(MASTER, True, 5, -1))
+    assert not plan.again and not plan.problems
+    assert [dealt.fate for dealt in plan.dealt] == [Fate.COMMITTED]
+
+
+def test_the_marker_of_a_transaction_with_an_epoch_of_its_own_is_that_of_the_others() -> None:
+    log = Log()
+    log.target(A, 1, LOST)
+    log.target(B, 1, None)
+    log.end(B, COMMIT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
+    log.write(FRONTIER, [([], encode(full(1)))])
+    log.end(FRONTIER, COMMIT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
+    [(_, marker)] = log.plan(full(1)).endings
+    assert marker.producer == ProducerEpoch(MASTER.id, MASTER.epoch + 1)
+
+
+def test_the_frontiers_lost_marker_is_written_last() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, LOST, COMMIT, LOST)
+    plan = log.plan(full(1))
+    assert endings(plan) == {A: True, FRONTIER: True}
+    assert [ending.run.place for ending in plan.endings] == [A, FRONTIER]
+
+
+def test_a_step_of_which_nothing_is_visible_never_was() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, LOST, LOST, LOST)
+    plan = log.plan(full(1))
+    assert endings(plan) == {A: False, B: False, FRONTIER: False}
+    assert plan.endings[-1].run.place == FRONTIER
+    assert not plan.again and plan.frontier is None and not plan.problems
+
+
+def test_no_frontier_becomes_visible_while_messages_of_its_step_are_nowhere() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.target(A, 2, COMMIT)
+    log.write(FRONTIER, [([], encode(full(2)))])
+    plan = log.plan(full(1))
+    assert not plan.endings and len(plan.problems) == 1
+    assert [dealt.fate for dealt in plan.dealt] == [Fate.LEFT]
+
+
+def test_messages_that_are_nowhere_are_told_of_where_the_frontier_is_visible() -> None:
+    log = Log()
+    log.target(A, 1, LOST)
+    log.write(FRONTIER, [([], encode(full(1)))])
+    log.end(FRONTIER, COMMIT)
+    plan = log.plan(full(1))
+    assert endings(plan) == {A: True} and plan.missing == {1: EACH}
+
+
+def test_what_was_aborted_beside_visible_records_is_written_again_once() -> None:
+    log = Log()
+    log.step(1, ABORT, COMMIT, COMMIT)
+    plan = log.plan(full(1))
+    assert written_again(plan) == {A} and not plan.endings and plan.frontier is None
+    tool = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
+    log.target(A, 1, COMMIT, tool)
+    log.write(FRONTIER, [([], encode(replace(frontier(2), owner=OWNER)))], tool)
+    log.end(FRONTIER, COMMIT, tool)
+    assert log.plan(frontier(2)).is_empty
+
+
+def test_a_frontier_that_was_aborted_beside_visible_records_is_written_again_once() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, COMMIT, ABORT, ABORT)
+    plan = log.plan(full(1))
+    assert plan.frontier == full(2) and written_again(plan) == {B}
+    tool = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
+    log.target(B, 2, COMMIT, tool)
+    log.write(FRONTIER, [([], encode(replace(full(2), owner=OWNER)))], tool)
+    log.end(FRONTIER, COMMIT, tool)
+    assert log.plan(full(2)).is_empty
+
+
+def test_a_frontier_is_written_again_behind_a_term_that_delivered_nothing() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, COMMIT, COMMIT, ABORT)
+    plan = log.plan(replace(full(1), frontier=begin_term(full(1).frontier)))
+    assert plan.frontier == full(2) and not plan.doubled and not plan.problems
+
+
+def test_a_step_that_a_successor_has_repeated_is_not_delivered_once_more() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, LOST, COMMIT, ABORT)
+    plan = log.plan(frontier(3, now_ms=now_of(9)))
+    assert endings(plan) == {A: False} and not plan.again
+    assert [step.name.now_ms for step in plan.doubled] == [now_of(2)]
+
+
+def test_a_run_of_two_steps_that_want_different_ends_is_aborted_and_written_again() -> None:
+    log = Log()
+    log.step(1, LOST, COMMIT, COMMIT)
+    log.target(A, 2, LOST)
+    plan = log.plan(full(1))
+    assert endings(plan) == {A: False}
+    [dealt] = plan.again
+    assert [each.headers[2][1] for each in dealt.records] == [s.encode() for s in sources(A, 1)]
+
+
+def test_a_visible_step_without_a_frontier_record_is_for_another_tool() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.target(A, 2, COMMIT)
+    log.target(B, 2, LOST)
+    plan = log.plan(full(1))
+    assert not plan.endings and plan.problems
+
+
+@pytest.mark.parametrize(
+    ("place", "headers", "value"),
+    [
+        (BUFFER, [("delayd-continues", b"1")], b""),
+        (RECEIPTS, [("delayd-source", b"1/110")], json.dumps({"at_ms": now_of(2)}).encode()),
+        (DEAD, [("delayd-reason", b"bad"), ("delayd-source", b"1/110")], b""),
+    ],
+    ids=["buffer", "receipts", "dead"],
+)
+def test_what_a_step_wrote_to_delayds_own_topics_is_its_own(
+    place: Place, headers: Headers, value: bytes
+) -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    if place == BUFFER:
+        log._ends[place] = 15  # above R of step 1, within R of step 2
+    log.write(place, [(headers, value)])
+    log.step(2, COMMIT, COMMIT, COMMIT)
+    plan = log.plan(full(2))
+    assert endings(plan) == {place: True}
+    [dealt] = plan.dealt
+    assert dealt.step is not None and dealt.step.name.now_ms == now_of(2)
+
+
+def test_a_letter_of_an_unknown_step_follows_the_steps_of_its_producer() -> None:
+    for how, fate in ((COMMIT, Fate.COMMITTED), (ABORT, Fate.ABORTED)):
+        log = Log()
+        log.step(1, how, how, how)
+        log.write(DEAD, [([("delayd-reason", b"dead"), ("delayd-source", b"1/110")], b"")])
+        [dealt] = log.plan(frontier(1)).dealt
+        assert dealt.fate is fate and dealt.step is None
+
+
+def test_kinds() -> None:
+    assert kind_of("delayd-dead", SETTINGS) is Kind.DEAD
+    assert kind_of("anything", SETTINGS) is Kind.TARGET
