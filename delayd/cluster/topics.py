@@ -158,6 +158,25 @@ def _create_missing(
         )
 
 
+def create_frontier_topic(kafka: Cluster, settings: Settings, timeout_ms: int) -> str:
+    """Create the frontier topic of a cluster that has lost it, with the buffer's replicas, unless
+    it is there; return its id. Raises TopicMismatchError if it does not become visible."""
+    name, buffer = settings.frontier.name, settings.buffer.name
+    names = topic_names(settings.prefix)
+    factor = kafka.describe([buffer], timeout_ms)[buffer].partitions[0].replicas
+    kafka.create_topic(
+        name,
+        partitions=SHARDS,
+        replication_factor=factor,
+        config=_wanted_config(names, settings.max_delay_ms, factor)[name],
+        timeout_ms=timeout_ms,
+    )
+    states = _visible(kafka, names, timeout_ms)
+    if name not in states:
+        raise TopicMismatchError(f"{name} is not visible after its creation")
+    return states[name].topic_id
+
+
 def _with_topics(
     proposed: Callable[..., Settings], names: TopicNames, states: Mapping[str, TopicState]
 ) -> Settings:

@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 from delayd.commands.examine.frontiers import record_of
 from delayd.errors import ConfigError, CorruptionError
 from delayd.request import source_of
-from delayd.request.bodies import is_requeued, origin_of, reason_of
+from delayd.request.bodies import TOPIC, is_requeued, origin_of, reason_of
 from delayd.wheel import FrameKind, Progress, SegmentLine
 from delayd.wheel.disk import OpenFile
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body
-from delayd.wheel.kills import KILLS, rank_of
+from delayd.wheel.kills import KILLS, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.reader import FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
@@ -46,6 +46,19 @@ class Message(NamedTuple):
     crc: int
     """Of its frame: the same in every wheel of the cluster."""
     body: tuple[Any, ...]
+
+
+class Stored(NamedTuple):
+    """A frame that a frontier does not cover."""
+
+    kind: int
+    lane: int
+    rank: Rank
+    """Of a pending reply: its append time and place."""
+    body: tuple[Any, ...]
+    killed_by: int = -1
+    """Offset of the cancel marker that killed the message; -1 if none did."""
+    is_continued: bool = False
 
 
 class Letter(NamedTuple):
@@ -129,6 +142,52 @@ class Source:
             yield from self._of_hour(files, cut, dead)
             done += sum(info.bytes - start for _, info, start in files)
             tell(done, total)
+
+    def stored(
+        self, known: Frontier, tell: Callable[[int, int], None] = lambda done, total: None
+    ) -> Iterator[Stored]:
+        """Yield all that is stored and that a frontier does not cover, killed or not, by hour.
+        `tell` and errors as of `messages`."""
+        catalogue = self._wheel.catalogue
+        total = sum(info.bytes - start for _, info, start in catalogue.counted_lines_by_hour())
+        done = 0
+        if self._newest is None:
+            self._newest = self._continuations()
+        killed: dict[Rank, int] = {}
+        for run in catalogue.lines(KILLS, KILLS):
+            killed |= {rank_of(key): kill_of(value).marker_offset for key, value in run}
+        for line in catalogue.counted_lines_by_hour():
+            path = self._wheel.layout.segment_file(line.name)
+            self._require(path)
+            with reading(self._wheel.disk, path) as file:
+                for frame in self._frames(file, line):
+                    rank = Rank(frame.due_ms, frame.partition, frame.offset)
+                    is_message = frame.kind == _MESSAGE
+                    if is_message and known.covers(frame.lane, rank):
+                        continue
+                    if not is_message and frame.offset < known.offsets[frame.partition]:
+                        continue
+                    body = read_body(frame.body)
+                    yield Stored(
+                        frame.kind,
+                        frame.lane,
+                        rank,
+                        body,
+                        killed.get(rank, -1),
+                        is_message and self._is_continued(rank, body),
+                    )
+            done += line.info.bytes - line.start
+            tell(done, total)
+
+    def topics(self) -> set[str]:
+        """Return the targets of all that is stored, delivered or not."""
+        found: set[str] = set()
+        for line in self._wheel.catalogue.counted_lines_by_hour():
+            with reading(self._wheel.disk, self._wheel.layout.segment_file(line.name)) as file:
+                for frame in self._frames(file, line):
+                    if frame.kind == _MESSAGE:
+                        found.add(read_body(frame.body)[TOPIC])
+        return found
 
     def _continuations(self) -> dict[tuple[str, int], int]:
         """Return the offset of the last message that continues another one, by the source of the

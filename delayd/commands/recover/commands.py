@@ -2,6 +2,7 @@
 
 import typer
 
+from delayd.commands.recover.frontier.commands import frontier
 from delayd.commands.recover.marker.commands import marker
 
 app = typer.Typer(no_args_is_help=True, help="Recover a cluster whose Kafka has lost something.")
@@ -12,4 +13,5 @@ def recover() -> None:
     """Recover a cluster whose Kafka has lost something. Without --yes nothing is written."""
 
 
+app.command("frontier")(frontier)
 app.command("marker")(marker)

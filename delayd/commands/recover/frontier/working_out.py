@@ -1,0 +1,246 @@
+"""From clues and a wheel to a frontier: what became of each message, and where to go on. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+from zlib import crc32
+
+from delayd.commands.move.planning import OTHER, TOPICS_MAX, Listed
+from delayd.commands.move.requests import Named, content_of
+from delayd.commands.move.source import Stored
+from delayd.commands.recover.frontier.clues import Clues
+from delayd.request import asked_due_of, id_of, origin_of, source_of
+from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
+from delayd.wheel import FrameKind
+from replication.frontier import Frontier
+from replication.record import FrontierRecord
+from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, lowered
+
+NOT_STORED = frozenset({"duplicate", "conflict", "rejected"})
+"""Verdicts on a schedule that was refused."""
+
+
+class Wheel(Protocol):
+    """What a stopped node has stored."""
+
+    def stored(self, known: Frontier, tell: Callable[[int, int], None]) -> Iterator[Stored]:
+        """Yield what this frontier does not cover."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What was worked out."""
+
+    floor: Frontier
+    frontier: Frontier
+    """To go on from: the floor, or less where something is missing."""
+    delivered: int = 0
+    """Since the known frontier."""
+    doubled: int = 0
+    """Deliveries of these beyond the first of a message."""
+    dead: int = 0
+    requeued: int = 0
+    killed: int = 0
+    unseen: int = 0
+    """Covered by the floor; their targets do not show any more that they were delivered."""
+    pending: int = 0
+    topics: Counter[str] = field(default_factory=Counter)
+    """Pending messages by target."""
+    not_read: int = 0
+    """Requests behind what the wheel has read; their messages are counted too."""
+    doubtful: Listed = field(default_factory=Listed)
+    missing: Listed = field(default_factory=Listed)
+    again: Listed = field(default_factory=Listed)
+    """Delivered already, and delivered once more if what is missing is."""
+    unproven: str = ""
+    """Why the known frontier itself is in doubt; empty if it is not."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether nothing is in doubt."""
+        return not (self.doubtful.count or self.missing.count or self.unproven)
+
+
+def work_out(
+    wheel: Wheel,
+    known: FrontierRecord,
+    clues: Clues,
+    *,
+    others: tuple[Frontier, ...] = (),
+    stopped_ms: int,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> Found:
+    """Return what became of all that `known` does not cover. `others`: frontiers of the same
+    history."""
+    left = (_trace(each) for each in _all(wheel, known, clues, tell) if _outcome(each, clues))
+    floor = floor_of(known.frontier, chain(clues.traces, left), clues.own_writes)
+    for other in others:
+        floor = _joined(floor, other)
+    found = Found(floor, floor, unproven=_unproven(known, clues))
+    lacking: list[Facts] = []
+    for stored in _all(wheel, known, clues, tell):
+        if stored.kind == FrameKind.MESSAGE:
+            facts = _count(found, stored, clues, stopped_ms)
+            lacking += [facts] if facts is not None else []
+    found.not_read = len({stored.rank[1:] for stored in clues.tail})
+    if lacking:
+        found.frontier = lowered(floor, lacking)
+        for stored in _all(wheel, known, clues, tell):
+            _count_again(found, stored, clues)
+    return found
+
+
+def _all(
+    wheel: Wheel, known: FrontierRecord, clues: Clues, tell: Callable[[int, int], None]
+) -> Iterator[Stored]:
+    yield from wheel.stored(known.frontier, tell)
+    yield from clues.tail
+
+
+def _trace(stored: Stored) -> Trace:
+    rank = stored.rank
+    if stored.kind != FrameKind.MESSAGE:
+        return Trace(rank.partition, rank.offset)
+    return Trace(rank.partition, rank.offset, rank, stored.lane)
+
+
+def _outcome(stored: Stored, clues: Clues) -> str | None:
+    """Return what a step made of this, by its own trace; None if there is none."""
+    _, partition, offset = stored.rank
+    source = source_of(partition, offset)
+    if stored.kind != FrameKind.MESSAGE:
+        return "answered" if _is_answered(stored, source, clues) else None
+    if stored.is_continued or source in clues.over:
+        return "requeued"
+    if _deliveries(stored, source, clues):
+        return "delivered"
+    if source in clues.letters:
+        content = content_of(*asked_again(stored.body))
+        if any(each.content == content for each in clues.letters[source]):
+            return "dead"
+    return None
+
+
+def _deliveries(stored: Stored, source: str, clues: Clues) -> int:
+    """Return how often a message is in its target."""
+    if source not in clues.arrivals:
+        return 0
+    body = stored.body
+    asked = (body[TOPIC], asked_due_of(body), id_of(body))
+    content = content_of(body[KEY], body[VALUE], body[HEADERS])
+    return sum((*each[:3], each.content) == (*asked, content) for each in clues.arrivals[source])
+
+
+def _is_answered(stored: Stored, source: str, clues: Clues) -> bool:
+    """Return whether the receipt or dead letter of a request that is no message is there."""
+    told = clues.receipts.get(source, ())
+    if stored.kind == FrameKind.CANCEL_MARKER:
+        return any(each.id == stored.body[1] and each.op in ("cancel", "replace") for each in told)
+    dead, owed = stored.body
+    if owed is not None and any(each.id == owed[0] for each in told):
+        return True
+    if dead is None or source not in clues.letters:
+        return False
+    key, value, headers, slug, *_ = dead
+    content = content_of(key, value, headers)
+    # The topic of a letter is its reason here; one whose record was too large lacks the value.
+    return any(
+        each.topic == slug
+        and (each.content == content or slug in ("too-large", "unreadable-batch"))
+        for each in clues.letters[source]
+    )
+
+
+def _facts(stored: Stored, clues: Clues, *, is_over: bool) -> Facts:
+    rank, body = stored.rank, stored.body
+    source = source_of(rank.partition, rank.offset)
+    killed_by = stored.killed_by
+    if killed_by < 0:
+        origin = origin_of(body, rank.partition, rank.offset)
+        killed_by = clues.killed.get(source, clues.killed.get(origin, -1))
+    return Facts(stored.lane, rank, is_over, killed_by, clues.blind_ms.get(body[TOPIC], -1))
+
+
+def _count(found: Found, stored: Stored, clues: Clues, stopped_ms: int) -> Facts | None:
+    """Count a message; return its facts if it is missing."""
+    rank = stored.rank
+    source, outcome = source_of(rank.partition, rank.offset), _outcome(stored, clues)
+    if outcome is None and any(t.verdict in NOT_STORED for t in clues.receipts.get(source, ())):
+        return None  # Behind what the wheel has read; a node stores no message.
+    facts = _facts(stored, clues, is_over=outcome is not None)
+    match fate_of(facts, found.floor, stopped_ms):
+        case Fate.OVER:
+            times = _deliveries(stored, source, clues)
+            found.delivered += outcome == "delivered"
+            found.doubled += max(0, times - 1)
+            found.dead += outcome == "dead"
+            found.requeued += outcome == "requeued"
+        case Fate.KILLED:
+            found.killed += 1
+        case Fate.UNSEEN:
+            found.unseen += 1
+        case Fate.PENDING:
+            found.pending += 1
+            topic = stored.body[TOPIC]
+            is_counted = topic in found.topics or len(found.topics) < TOPICS_MAX
+            found.topics[topic if is_counted else OTHER] += 1
+        case Fate.DOUBTFUL:
+            why = clues.why_blind.get(stored.body[TOPIC], "")
+            what = f"its cancel would say `cancelled`; {why}" if facts.killed_by >= 0 else why
+            found.doubtful.add(_named(stored, what))
+        case Fate.MISSING:
+            found.missing.add(_named(stored, "nowhere, and others of its lane are further"))
+            return facts
+    return None
+
+
+def _count_again(found: Found, stored: Stored, clues: Clues) -> None:
+    """Note a message that is over, and that the lowered frontier does not cover."""
+    if stored.kind == FrameKind.MESSAGE and _outcome(stored, clues) is not None:
+        is_in = found.frontier.covers(stored.lane, stored.rank)
+        if not is_in:
+            found.again.add(_named(stored, ""))
+
+
+def _named(stored: Stored, problem: str) -> Named:
+    rank, body = stored.rank, stored.body
+    source = source_of(rank.partition, rank.offset)
+    return Named(source, id_of(body), body[TOPIC], asked_due_of(body), problem)
+
+
+def _joined(one: Frontier, other: Frontier) -> Frontier:
+    """Return the smallest frontier that holds both."""
+    traces = [Trace(p, offset - 1) for p, offset in enumerate(other.offsets)]
+    own = [Trace(p, offset) for p, offset in enumerate(other.own_writes)]
+    joined = floor_of(one, traces, own)
+    cursors = tuple(map(max, one.cursors, other.cursors))
+    return Frontier(
+        joined.shard, cursors, joined.offsets, joined.own_writes,
+        max(one.term, other.term), max(one.step, other.step),
+    )  # fmt: skip
+
+
+def _unproven(known: FrontierRecord, clues: Clues) -> str:
+    """Return why the known frontier may be of a step that was undone; empty if nothing speaks
+    for that."""
+    written = {(trace.partition, trace.offset) for trace in clues.own_writes}
+    for partition, offset in enumerate(known.frontier.own_writes):
+        if offset >= clues.buffer_from.get(partition, 0) and (partition, offset) not in written:
+            return f"its step wrote {partition}/{offset} into the buffer, which is not there"
+    if any(blind_ms >= known.now_ms for blind_ms in clues.blind_ms.values()):
+        return ""
+    sources = [
+        source
+        for source, arrivals in clues.arrivals.items()
+        for each in arrivals
+        if each.at_ms == known.now_ms
+    ]
+    digest = sum(crc32(source.encode()) for source in sources)
+    if len(sources) < known.counts.delivered:
+        return (
+            f"its step delivered {known.counts.delivered} messages (digest {known.digest}), and "
+            f"{len(sources)} of them are in the targets (digest {digest})"
+        )
+    return ""
