@@ -95,6 +95,8 @@ class Want:
     there. They move while it is copied."""
     donor: str | None = None
     """The only node to fetch from; None: any."""
+    is_spare: bool = False
+    """This node could go on with the wheel that it has, which then never gives way to a copy."""
 
 
 class Fetched(NamedTuple):
@@ -262,7 +264,9 @@ class Fetch:
     def _require_room(self, about: Mapping[str, Any]) -> None:
         # Twice the catalogue: LevelDB merges its tables.
         needed_bytes = about["bytes"] + 2 * about["catalogue_bytes"]
-        self._draft.require_room(needed_bytes, self._want.spare_bytes)
+        self._draft.require_room(
+            needed_bytes, self._want.spare_bytes, is_usable=self._want.is_spare
+        )
 
     def _accepted(self, about: dict[str, Any]) -> dict[str, Any]:
         """Return what is described if it is of use here. Raise DonorError."""

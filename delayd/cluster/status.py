@@ -131,6 +131,6 @@ def _ask(admin: str) -> dict[str, Any]:
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
         *("failing_targets", "spared_partitions", "kafka_problem", "topic_warnings", "disk"),
-        *("rebuilt_from", "snapshots", "compared", "fetch"),
+        *("rebuilt_from", "snapshots", "compared", "fetch", "start"),
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

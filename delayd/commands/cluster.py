@@ -236,7 +236,7 @@ def _fetching(node: str, fetch: dict[str, Any]) -> str:
     told = f"{node} fetches its wheel from {donor or 'any node'}: {stage}"
     if donor is None and problems:
         told += "; " + "; ".join(f"{name} {why}" for name, why in sorted(problems.items()))
-    return told
+    return f"{told}; {fetch['why']}" if "replay_s" in fetch else told
 
 
 def _show_status(report: dict[str, Any]) -> None:
@@ -260,6 +260,8 @@ def _show_status(report: dict[str, Any]) -> None:
     for entry in report["nodes"]:
         if fetch := entry.get("fetch"):
             console.print(_fetching(entry["node"], fetch))
+        elif (start := entry.get("start")) and not entry["ready"]:
+            console.print(f"{entry['node']} {start}")
         for copied in entry.get("snapshots") or ():
             console.print(_copying(entry["node"], copied))
     if report["failing_targets"]:

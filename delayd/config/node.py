@@ -110,6 +110,9 @@ class NodeConfig(FileSettings):
     on_damage: Literal["fetch", "stop"] = "fetch"
     """What a node does that cannot start on its wheel because it is damaged, or because the buffer
     was trimmed beyond it: fetch another node's wheel, or end."""
+    replay_max_s: float = Field(default=60, ge=0)
+    """With a longer replay of the buffer to come, by estimate, a node that starts copies another
+    node's wheel, if that takes less than half as long; 0: never."""
     guarantee: Literal["exactly-once", "at-least-once", "either"] = "either"
     """What the cluster must have been made for, or the node does not start."""
     driver: Literal["confluent", "kafka-python"] = "confluent"

@@ -41,12 +41,13 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
 from delayd.node.export.exporter import Exporter
-from delayd.node.fetcher import FetcherAtStart
+from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
+from delayd.node.snapshots.choosing import Choice
 from delayd.node.snapshots.donor import Donor
 from delayd.node.snapshots.fetching import ready_directory
 from delayd.node.snapshots.leftovers import Leftovers
@@ -84,8 +85,17 @@ THREAD_STOP_S = 20
 class Fetcher(Protocol):
     """Gets another node's wheel in place of this node's."""
 
+    told: str | None
+    """Why it got one, or did not, if there was a choice."""
+
     async def fetch(self, bus: Bus, settings: Settings, why: DelaydError) -> None:
         """Return when the directory holds another wheel. Raises an error like `why`, DiskError."""
+
+    def weigh(self, bus: Bus, replica: Replica) -> None:
+        """Raise CopyIsFasterError if this node had better have another node's wheel."""
+
+    async def fetch_instead(self, bus: Bus, settings: Settings, choice: Choice) -> None:
+        """Return when the directory holds a good wheel, another one or the same. DiskError."""
 
 
 class Admin(Protocol):
@@ -160,12 +170,17 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
     # What the cluster accepts decides what its producers must be able to write.
     largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
     bus = surroundings.open_bus(largest)
+    fetcher = surroundings.fetcher
     try:
         node = Node(config, surroundings, bus, seen)
+    except CopyIsFasterError as faster:
+        assert fetcher is not None, "only a fetcher weighs"
+        await fetcher.fetch_instead(bus, seen.record.settings, faster.choice)
+        return await run_node_in(surroundings, config, bus)
     except (CorruptionError, BufferTrimmedError) as error:
-        if surroundings.fetcher is None or config.on_damage == "stop":
+        if fetcher is None or config.on_damage == "stop":
             raise
-        await surroundings.fetcher.fetch(bus, seen.record.settings, error)
+        await fetcher.fetch(bus, seen.record.settings, error)
         # It may have taken hours.
         seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
         node = Node(config, surroundings, bus, seen)
@@ -235,6 +250,7 @@ class Node:
             self._donor,
             MemberCheck(self._member_keys, identity.nonce, clock),
             self._comparisons,
+            surroundings.fetcher.told if surroundings.fetcher else None,
         )
 
     def _new_delivery_loop(self) -> DeliveryLoop:
@@ -302,6 +318,8 @@ class Node:
             key = config.cluster_key.get_secret_value()
             check_old_keys(self._bus, replica, key, clock, timeout_ms)
             replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
+            if self._surroundings.fetcher is not None:
+                self._surroundings.fetcher.weigh(self._bus, replica)
             remove_scratch(Layout(str(config.data_dir)))
             leftovers = Leftovers(config.data_dir)
             leftovers.tidy()

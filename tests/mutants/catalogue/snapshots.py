@@ -5,8 +5,10 @@ from mutants.mutant import Mutant, one_edit
 DRAFT = "delayd/wheel/draft.py"
 FILES = "delayd/wheel/files.py"
 FETCHING = "delayd/cluster/fetching.py"
+CHOOSING = "delayd/node/snapshots/choosing.py"
 PROOF = "delayd/cluster/member_proof.py"
 DRAFT_TESTS = "tests/unit/wheel/test_drafts.py"
+CHOOSING_TESTS = "tests/unit/node/snapshots/test_choosing.py"
 DONOR_TESTS = "tests/unit/node/snapshots/test_donor.py"
 WHEEL_TESTS = "tests/unit/wheel/test_snapshots.py"
 HTTP_TESTS = "tests/unit/cluster/test_fetching.py"
@@ -136,6 +138,46 @@ SNAPSHOTS: tuple[Mutant, ...] = (
         "        if most_bytes < needed_bytes:\n",
         "        if most_bytes < 0:\n",
         f"{DRAFT_TESTS}::test_a_copy_that_cannot_fit_removes_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
+        "good-wheel-gives-way",
+        "a wheel that can be used gives way to no copy",
+        "storage.md#copy-or-replay",
+        DRAFT,
+        "        gives_way = replaced if is_usable else replaced + in_place\n",
+        "        is_usable, gives_way = False, replaced + in_place\n",
+        f"{DRAFT_TESTS}::test_a_wheel_that_can_be_used_gives_way_to_no_copy",
+        is_simulated=False,
+    ),
+    one_edit(
+        "spare-copy-takes-the-room",
+        "a node that could replay asks for a copy beside its wheel",
+        "storage.md#copy-or-replay",
+        "delayd/node/snapshots/fetching.py",
+        "        is_spare=among is not None,\n",
+        "",
+        "tests/unit/node/test_fetcher.py::test_a_copy_without_room_leaves_a_good_wheel_alone",
+        is_simulated=False,
+    ),
+    one_edit(
+        "differing-wheel-copied",
+        "while wheels differ a node that can replay does",
+        "storage.md#copy-or-replay",
+        CHOOSING,
+        '            is_sound = status["ready"] and not status["compared"]["differs"]\n',
+        '            is_sound = status["ready"]\n',
+        f"{CHOOSING_TESTS}::test_who_is_not_ready_differs_or_says_nothing_makes_no_offer",
+        is_simulated=False,
+    ),
+    one_edit(
+        "copied-below-the-log",
+        "what a copy misses is still in the log",
+        "storage.md#copy-or-replay",
+        FETCHING,
+        "            if reached[partition] < start:\n",
+        "            if reached[partition] < 0 < start:\n",
+        "tests/unit/node/test_fetcher.py::test_what_a_copy_misses_must_still_be_in_the_log",
         is_simulated=False,
     ),
     one_edit(

@@ -98,6 +98,16 @@ def test_a_copy_that_cannot_fit_removes_nothing(home: Path) -> None:
     assert kept_aside_bytes(home) is not None
 
 
+def test_a_wheel_that_can_be_used_gives_way_to_no_copy(home: Path) -> None:
+    """docs/design/storage.md, Copy or replay: the node goes on with it."""
+    before = contents_of(home)
+    with pytest.raises(DiskFullError, match="beside the wheel that is there; nothing was removed"):
+        draft_with(home, 1_000).require_room(in_place_bytes(home), 100 + MIB, is_usable=True)
+    assert contents_of(home) == before and kept_aside_bytes(home) is not None
+    draft_with(home, 1_000).require_room(MIB, 100, is_usable=True)
+    assert contents_of(home) == before and kept_aside_bytes(home) is None
+
+
 def test_as_much_gives_way_as_the_copy_needs(home: Path) -> None:
     before = contents_of(home)
     draft_with(home, 1_000).require_room(900, 100)
