@@ -1,5 +1,7 @@
 """A node whose disk is lost after the buffer was trimmed gets another node's wheel, without hands.
 
+    pytest --full tests/integration/test_fetch.py    killed 20 times while it copies instead of 4
+
 Source: docs/operations.md, "A wheel from another node".
 """
 
@@ -8,6 +10,7 @@ import shutil
 import signal
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from clusters import TestCluster, make_cluster
@@ -21,12 +24,17 @@ from delayd.errors import ExitCode
 
 pytestmark = pytest.mark.real
 
-COUNT = 8_000
+
+class Size(NamedTuple):
+    messages: int
+    rate: int
+    """Bytes a second that a donor gives: a copy takes ten seconds, in which to be killed."""
+    kills: int
+
+
+SMALL, FULL = Size(8_000, 800_000, 4), Size(40_000, 2_000_000, 20)
 VALUE = b"v" * 1_000
 FAR_MS = 5 * 3_600_000
-RATE = 800_000
-"""Bytes a second: a copy takes ten seconds, in which to be killed."""
-KILLS = 4
 PROGRESS_MAX = 500_000
 """Bytes after which it is killed at the latest, so that it is not done before."""
 SEED = 20
@@ -64,32 +72,33 @@ def copies_up_to(node: NodeProcess, enough: int) -> int:
     return copied(node)[1]
 
 
-def is_alike(a: NodeProcess, b: NodeProcess) -> bool:
+def is_alike(a: NodeProcess, b: NodeProcess, count: int) -> bool:
     """Stop both and compare all that both must hold."""
     for node in (a, b):
         node.signal(signal.SIGTERM)
         assert node.wait_exit() == 0
         verified = delayd("wheel", "verify", str(node.data), "--json")
         assert verified.returncode == ExitCode.FINE, verified.stdout
-        assert json.loads(verified.stdout)["messages"] >= COUNT
+        assert json.loads(verified.stdout)["messages"] >= count
     told = delayd("wheel", "diff", str(a.data), str(b.data), "--json")
     assert told.returncode == ExitCode.FINE, told.stdout
     return bool(json.loads(told.stdout)["alike"])
 
 
 def test_a_lost_disk_after_a_trim_needs_no_hand(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    kafka_and_etcd: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    count, rate, kills = FULL if request.config.getoption("--full") else SMALL
     cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
     target, random = cluster.target("later"), Random(SEED)
-    nodes = [cluster.node(number, snapshot_bytes_per_s=RATE) for number in range(3)]
+    nodes = [cluster.node(number, snapshot_bytes_per_s=rate) for number in range(3)]
     lost = nodes[2]
     with running(nodes), cluster.client() as client:
-        told = [client.schedule_async(target, VALUE, id=f"m-{n}", in_=FAR_MS) for n in range(COUNT)]
+        told = [client.schedule_async(target, VALUE, id=f"m-{n}", in_=FAR_MS) for n in range(count)]
         for each in told:
             each.result(HANGS_S)
         wait_for(
-            lambda: all(sum(node.status().get("ingested", ())) >= COUNT for node in nodes),
+            lambda: all(sum(node.status().get("ingested", ())) >= count for node in nodes),
             "all are ingested",
         )
         trim(cluster, nodes[0].status()["ingested"])
@@ -97,7 +106,7 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
 
         # Killed again and again while it copies, it goes on.
         done = 0
-        for _ in range(KILLS):
+        for _ in range(kills):
             lost.start()
             done = copies_up_to(lost, done + random.randrange(PROGRESS_MAX))
             lost.kill()
@@ -118,7 +127,7 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
         other = next(node for node in nodes if node not in (donor, lost))
         assert f"donor={other.name}" in lost.log
         donor.start().wait_ready()
-        assert is_alike(donor, lost)
+        assert is_alike(donor, lost, count)
 
         # It takes over, and knows what only the trimmed records said.
         lost.start()
@@ -148,7 +157,7 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
         assert fetched.returncode == ExitCode.FINE, fetched.stderr
         assert json.loads(fetched.stdout)["donor"] == donor.name
         lost.start().wait_ready()
-        assert is_alike(donor, lost)
+        assert is_alike(donor, lost, count)
 
 
 def test_a_node_that_was_away_for_long_copies_rather_than_replays(

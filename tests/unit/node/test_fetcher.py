@@ -10,6 +10,7 @@ from exporting_node import SETTINGS, ExportingNode
 from giving_node import Giver
 from manual_clock import ManualClock
 from one_node import CLUSTER_KEY
+from pydantic import SecretStr
 from wheel_snapshots import contents_of
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -63,7 +64,7 @@ def fetcher_in(folder: Path, etcd: MemoryCoordination, spare_bytes: int = 0) -> 
         node="new",
         bootstrap="nowhere:1",
         etcd=("http://nowhere",),
-        cluster_key=CLUSTER_KEY,
+        cluster_key=SecretStr(CLUSTER_KEY),
         data_dir=folder,
         admin_port=0,
         connect_timeout_s=0.2,
