@@ -30,7 +30,7 @@ def start(node: NodeProcess) -> None:
         small_disk_node.FOLDER: str(node.data),
         small_disk_node.SIZE: str(DISK_BYTES),
     }
-    node.start(env, program=str(Path(small_disk_node.__file__)))
+    node.start_program(env, program=str(Path(small_disk_node.__file__)))
 
 
 def rooms(nodes: list[NodeProcess]) -> list[str]:

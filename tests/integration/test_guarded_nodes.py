@@ -125,13 +125,13 @@ def test_nodes_with_each_driver_deliver_commands_work_and_no_secret_is_shown(
     other = site.node("pure", driver="kafka-python")
     shown = ""
     with node_group([node, other]):
-        master_of([node.start()], 60)
+        master_of([node.start_program()], 60)
         sent = delayd("send", "--topic", TARGET, "--in", "10ms", "one", env=site.env)
         assert sent.returncode == 0, sent.stderr
         wait_for(lambda: site.delivered() == ["one"], "the first message is delivered")
         shown += json.dumps(node.status()) + command_line(node)
         node.kill()
-        master_of([other.start()], 60)
+        master_of([other.start_program()], 60)
         # By a file here, and not by the environment.
         file = tmp_path / "way-in.toml"
         file.write_text("".join(f"{key} = {value!r}\n" for key, value in site.keys.items()))

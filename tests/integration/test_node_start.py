@@ -171,7 +171,7 @@ def test_a_write_that_fails_stops_the_node_which_resigns_and_says_why(
     """
     bad, good = cluster.node(1), cluster.node(2)
     with node_group([bad, good]):
-        bad.start(prelude="ulimit -f 512; ")
+        bad.start_program(prelude="ulimit -f 512; ")
         assert master_of([bad]) is bad
         with cluster.client() as client:
             futures = [

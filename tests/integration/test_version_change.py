@@ -66,7 +66,7 @@ class Code(NamedTuple):
 
     def start(self, node: NodeProcess) -> None:
         """Start a node of this version."""
-        node.start(env=self.environment, prelude=f"cd '{self.tree}' && ")
+        node.start_program(env=self.environment, prelude=f"cd '{self.tree}' && ")
 
 
 @pytest.fixture(scope="module")
