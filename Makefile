@@ -56,7 +56,7 @@ test: check-fast  ## every check and every test (real Kafka, real etcd, real kil
 	wait $$beside || wrong=1; cat $$said; exit $$wrong
 
 test-seeds: setup  ## the seeds of `make test`
-	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 350 --fresh 20
+	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 100 --fresh 20
 	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 40 --fresh 5
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 6 --seeds 14 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 4 --fresh 2

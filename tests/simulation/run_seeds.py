@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds += [randbelow(10**9) for _ in range(chosen.fresh)]
     started = time.perf_counter()
     runs = []
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("fork")) as pool:
         for run in pool.map(one, seeds):
             show(run, TRACE_LINES)
             runs.append(run)
