@@ -115,9 +115,10 @@ class Log:
         steps.compare_copies()
         return steps
 
-    def plan(self, last: FrontierRecord) -> Plan:
+    def plan(self, last: FrontierRecord, *, is_all_seen: bool = True) -> Plan:
         steps = self.steps()
-        return plan_of(steps, list(dict.fromkeys(self.hung)), last, {})
+        hung = list(dict.fromkeys(self.hung))
+        return plan_of(steps, hung, last, {}, is_all_seen=is_all_seen)
 
 
 def delivery(step: int, source: str) -> tuple[Headers, bytes]:
@@ -185,6 +186,16 @@ def test_a_step_of_which_nothing_is_visible_never_was() -> None:
     assert endings(plan) == {A: False, B: False, FRONTIER: False}
     assert plan.endings[-1].run.place == FRONTIER
     assert not plan.again and plan.frontier is None and not plan.problems
+
+
+def test_a_step_that_may_be_visible_where_nobody_may_look_is_not_aborted() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.target(A, 2, LOST)
+    log.write(FRONTIER, [([], encode(full(2)))])
+    plan = log.plan(full(1), is_all_seen=False)
+    assert not plan.endings and plan.problems
+    assert endings(log.plan(full(1))) == {A: False, FRONTIER: False}
 
 
 def test_no_frontier_becomes_visible_while_messages_of_its_step_are_nowhere() -> None:

@@ -25,6 +25,7 @@ from delayd.bus.raw import (
     Producers,
     TransactionState,
 )
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands.recover.marker.looking import Looker
 from delayd.commands.recover.marker.mending import Mended, mend
 from delayd.errors import RecoverError
@@ -124,7 +125,8 @@ class FakeKafka:
     def end_offsets(self, topic: str, _: int, *, committed: bool) -> dict[int, int]:
         return {0: self.ends[Place(topic, 0)]}
 
-    def offsets_since(self, _topic: str, _at_ms: int, _: int) -> dict[int, int]:
+    def offsets_since(self, _topic: str, at_ms: int, _: int) -> dict[int, int]:
+        assert at_ms >= 0, "Kafka has other meanings for negative times"
         return {0: 0}
 
     def close(self) -> None:
@@ -192,9 +194,10 @@ class FakeLooker(Looker):
         )
         self._kafka = kafka
 
-    def last(self) -> tuple[FrontierRecord, int]:
+    def last(self) -> tuple[SeenFrontier, int]:
         newest = self._kafka.visible(FRONTIER)[-1]
-        return decode(newest.value or b""), self._kafka.ends[FRONTIER]
+        seen = SeenFrontier(decode(newest.value or b""), newest.offset, newest.append_ms)
+        return seen, self._kafka.ends[FRONTIER]
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,7 @@ def marker(
         with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
             if coordination is not None:
                 coordination.enter(settings.realm)
-                refuse_running(coordination.members())
+                refuse_running(coordination)
     with closing(open_raw_log(bootstrap, kafka)) as raw, stages() as tell:
         looker = Looker(bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
         before = facts = looker.look()

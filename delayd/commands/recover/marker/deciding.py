@@ -78,20 +78,31 @@ class Plan:
         return not (self.endings or self.again or self.frontier or self.problems)
 
 
+def lacks_some(step: Step) -> bool:
+    """Return whether not all that a step has delivered was found."""
+    return step.record is None or _missing(step, step.record) > 0
+
+
 def plan_of(
-    steps: Steps, hanging: Sequence[Run], last: FrontierRecord, known_epochs: Mapping[Place, int]
+    steps: Steps,
+    hanging: Sequence[Run],
+    last: FrontierRecord,
+    known_epochs: Mapping[Place, int],
+    *,
+    is_all_seen: bool = True,
 ) -> Plan:
     """Return what is to be done.
 
     `hanging` are the runs that hang, `last` is the newest visible frontier, and `known_epochs` are
-    the epochs of the coordinators that leaders know.
+    the epochs of the coordinators that leaders know. `is_all_seen`: no partition is hidden from
+    this program.
     """
     plan = Plan()
     wanted: dict[Run, list[Dealt]] = {run: [] for run in hanging}
     for step in steps.by_name.values():
         if step.name.now_ms < steps.since_ms:
             continue  # not all of it was read
-        for dealt in _of_step(step, last, plan):
+        for dealt in _of_step(step, last, plan, is_all_seen=is_all_seen):
             if dealt.piece.state is State.HANGING:
                 wanted[dealt.piece.run].append(dealt)
             elif dealt.fate is Fate.AGAIN:
@@ -111,7 +122,7 @@ def plan_of(
     return plan
 
 
-def _of_step(step: Step, last: FrontierRecord, plan: Plan) -> Iterator[Dealt]:
+def _of_step(step: Step, last: FrontierRecord, plan: Plan, *, is_all_seen: bool) -> Iterator[Dealt]:
     """Yield what is done with the pieces of a step that are not visible."""
     hidden = [piece for piece in step.pieces if piece.state is not State.VISIBLE]
     if not any(piece.records for piece in hidden):
@@ -120,6 +131,12 @@ def _of_step(step: Step, last: FrontierRecord, plan: Plan) -> Iterator[Dealt]:
     fate = Fate.ABORTED
     if any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):
         fate = _fate_beside_visible(step, last, plan)
+    elif hanging and lacks_some(step) and not is_all_seen:
+        fate = Fate.LEFT
+        plan.problems.append(
+            f"the step at {step.name.now_ms} ms may be visible in partitions that this user may "
+            "not read"
+        )
     for piece in hanging if fate is not Fate.COMMITTED else hidden:
         is_hanging = piece.state is State.HANGING
         copied = {record.offset for record in piece.copied}

@@ -12,20 +12,21 @@ Source: docs/design/lost-markers.md.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from delayd.bus import Bus
 from delayd.bus.raw import Active, Batch, Marker, Place, Producers, RawLog
-from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.cluster.topics import transactional_id
-from delayd.commands.recover.marker.deciding import Plan, plan_of
+from delayd.commands.recover.marker.deciding import Plan, lacks_some, plan_of
 from delayd.commands.recover.marker.pieces import (
     Kind,
     Run,
     State,
+    Step,
     Steps,
     is_of_step,
     kind_of,
@@ -98,7 +99,8 @@ class Looker:
     def look(self) -> Facts:
         """Return the facts as they are now. Raises KafkaUnreachableError, FrontierError, and
         TopicMismatchError for what brokers refuse."""
-        last, end = self.last()
+        seen, end = self.last()
+        last = seen.record
         found = self._producers(self._raw.places(self._timeout_ms))
         kept = _open(found)
         if kept and not threading.Event().wait(AGAIN_S):
@@ -107,28 +109,29 @@ class Looker:
         ours = self._own_producers(found)
         hanging, foreign = self._hanging(kept, ours)
         moments = [_moment(run) for run in hanging]
-        asked_ms = last.now_ms - BEFORE_MS if self._since_ms is None else self._since_ms
+        asked_ms = seen.append_ms - BEFORE_MS if self._since_ms is None else self._since_ms
         since_ms = min([asked_ms, *(each - SLACK_MS for each in moments)])
         self._hang = {_first_of(run) for run in hanging}
-        steps = Steps(self._frontiers(ours, since_ms), SHARD, since_ms)
-        runs = self._runs(steps, hanging, found, ours, since_ms)
-        steps.compare_copies()
+        begin = {run.place: run.records[0][1].offset for run in hanging}
+        steps, hung = self._steps(ours, begin, _written_since(found, ours, since_ms), since_ms)
+        if any(lacks_some(step) and _is_hidden(step) for step in steps.by_name.values()):
+            # Kafka has forgotten who wrote to a partition long ago.
+            steps, hung = self._steps(ours, begin, {*found.active}, since_ms)
         known = {
             place: max((each.coordinator_epoch for each in active), default=-1)
             for place, active in found.active.items()
         }
-        hung = [run for run in runs if run.state is State.HANGING]
-        plan = plan_of(steps, hung, last, known)
+        plan = plan_of(steps, hung, last, known, is_all_seen=not found.refused)
         ends = {run.place: self._ends(run.place) for run in hung}
         return Facts(last, end, steps, plan, ends, foreign, dict(found.refused))
 
-    def last(self) -> tuple[FrontierRecord, int]:
+    def last(self) -> tuple[SeenFrontier, int]:
         """Return the newest visible frontier, and the high watermark of its partition."""
         with closing(FrontierLog(self._bus, self._settings.frontier.name, SHARD)) as log:
             seen = log.open(self._timeout_ms)
             if seen is None:
                 raise NotInitialisedError(f"{self._settings.frontier.name} holds no frontier")
-            return seen.record, log.high_watermark(self._timeout_ms)
+            return seen, log.high_watermark(self._timeout_ms)
 
     def still_hangs(self, run: Run, end: int) -> bool:
         """Return whether nothing has come behind what was read of a partition."""
@@ -173,40 +176,27 @@ class Looker:
     def _frontiers(self, ours: set[int], since_ms: int) -> list[Run]:
         topic = self._settings.frontier.name
         first = self._raw.start_offsets(topic, self._timeout_ms)[SHARD]
-        since = self._raw.offsets_since(topic, since_ms - SLACK_MS, self._timeout_ms)
+        since = self._since(topic, since_ms)
         place = Place(topic, SHARD)
         end = self._ends(place)
         start = max(first, since.get(SHARD, end) - BEFORE_OFFSETS)
         runs = runs_of(place, Kind.FRONTIER, self._read(place, start, end, ours))
         return [run for run in runs if self._is_over_or_hangs(run)]
 
-    def _runs(
-        self,
-        steps: Steps,
-        hanging: Iterable[Run],
-        found: Producers,
-        ours: set[int],
-        since_ms: int,
-    ) -> list[Run]:
-        """Add to the steps what lies in all other partitions. Return the runs that hang, those of
-        the frontier's partition too."""
+    def _steps(
+        self, ours: set[int], begin: dict[Place, int], places: set[Place], since_ms: int
+    ) -> tuple[Steps, list[Run]]:
+        """Return what steps wrote to these partitions, and the runs that hang: those from `begin`
+        on, at least."""
+        steps = Steps(self._frontiers(ours, since_ms), SHARD, since_ms)
         frontier = Place(self._settings.frontier.name, SHARD)
-        begin = {run.place: run.records[0][1].offset for run in hanging}
-        places = [
-            place
-            for place, active in found.active.items()
-            if place != frontier
-            and any(
-                each.producer.id in ours and (each.last_ms < 0 or each.last_ms >= since_ms)
-                for each in active
-            )
-        ]
-        left = {piece.run for step in steps.by_name.values() for piece in step.pieces}
-        hung = [run for run in left if run.state is State.HANGING]
-        for number, place in enumerate(sorted({*places, *begin} - {frontier})):
-            self._tell("reading what steps wrote", number, len(places))
+        found = {piece.run for step in steps.by_name.values() for piece in step.pieces}
+        hung = [run for run in found if run.state is State.HANGING]
+        wanted = sorted({*places, *begin} - {frontier})
+        for number, place in enumerate(wanted):
+            self._tell("reading what steps wrote", number, len(wanted))
             end = self._ends(place)
-            since = self._raw.offsets_since(place.topic, since_ms - SLACK_MS, self._timeout_ms)
+            since = self._since(place.topic, since_ms)
             start = min(since.get(place.partition, end), begin.get(place, end))
             kind = kind_of(place.topic, self._settings)
             for run in runs_of(place, kind, self._read(place, start, end, ours)):
@@ -215,7 +205,8 @@ class Looker:
                 steps.add(run)
                 if run.state is State.HANGING:
                     hung.append(run)
-        return hung
+        steps.compare_copies()
+        return steps, hung
 
     def _is_over_or_hangs(self, run: Run) -> bool:
         """Return whether a run is not of a step that a node is taking now."""
@@ -225,6 +216,11 @@ class Looker:
         self, place: Place, start: int, end: int, producers: set[int]
     ) -> Iterator[Batch | Marker]:
         return self._raw.read(place, start, end, producers, self._timeout_ms)
+
+    def _since(self, topic: str, since_ms: int) -> dict[int, int]:
+        """Return from where on a topic may hold what steps wrote since then, by partition."""
+        at_ms = max(0, since_ms - SLACK_MS)  # Kafka has other meanings for negative ones
+        return self._raw.offsets_since(topic, at_ms, self._timeout_ms)
 
     def _ends(self, place: Place) -> int:
         ends = self._raw.end_offsets(place.topic, self._timeout_ms, committed=False)
@@ -238,6 +234,24 @@ def _open(found: Producers) -> dict[Place, set[Active]]:
         for place, active in found.active.items()
         if (opened := {each for each in active if each.open_since is not None})
     }
+
+
+def _written_since(found: Producers, ours: set[int], since_ms: int) -> set[Place]:
+    """Return the partitions to which one of our producers has written since then, or perhaps."""
+    return {
+        place
+        for place, active in found.active.items()
+        for each in active
+        if each.producer.id in ours and (each.last_ms < 0 or each.last_ms >= since_ms)
+    }
+
+
+def _is_hidden(step: Step) -> bool:
+    """Return whether a part of a step is not visible."""
+    return any(piece.state is State.HANGING for piece in step.pieces) or (
+        any(piece.state is State.ABORTED for piece in step.pieces)
+        and any(piece.state is State.VISIBLE for piece in step.pieces)
+    )
 
 
 def _first_of(run: Run) -> tuple[Place, int, int]:

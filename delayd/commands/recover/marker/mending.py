@@ -14,7 +14,6 @@ Source: docs/design/lost-markers.md.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +23,7 @@ from delayd.bus.raw import RawLog
 from delayd.cluster.topics import transactional_id
 from delayd.commands.recover.marker.looking import SHARD, Facts, Looker
 from delayd.commands.recover.marker.pieces import OWNER, Kind
+from delayd.coordination import Coordination
 from delayd.errors import FencedError, RecoverError
 from replication.frontier import stand_still
 from replication.record import FrontierRecord, StepCounts, encode, record_key
@@ -46,8 +46,15 @@ class Mended:
     """Records that were written again."""
 
 
-def refuse_running(members: Mapping[str, str]) -> None:
-    """Raise RecoverError if etcd knows nodes of the cluster."""
+def refuse_running(coordination: Coordination) -> None:
+    """Raise RecoverError if etcd knows nodes of the cluster, or not even the cluster."""
+    if coordination.settings() is None:
+        raise RecoverError(
+            "this etcd knows nothing of the cluster, so nobody says whether nodes are running",
+            remedy="correct --etcd; if etcd has lost its data, see that no node runs, and say "
+            "--nodes-are-stopped in its place. Nothing was written",
+        )
+    members = coordination.members()
     if members:
         raise RecoverError(
             f"nodes are running: {', '.join(sorted(members))}",
