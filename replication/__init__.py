@@ -30,6 +30,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     pause.py           how long a master waits that has nothing to deliver
     election.py        which node tries to be master (election_facts.py: its facts and orders;
                        election_times.py: what a lease is good for, and which node goes first)
+    pulse.py           what a follower concludes from its connection to the master's process
     leadership_session.py  what a node does with a grant: when it takes over again, when it lets
                        others try
     takeover.py        what a new master does before it delivers
@@ -116,6 +117,8 @@ takeover_run.py and mastership.py in delayd/node/delivery/) carry them out in th
     its lease is lost, its disk fails          it stops delivery, then gives the lease back
     the master cannot reach Kafka              it takes over again and again; after 10 s without a
                                                step it rests, and another node tries
+    it dies, freezes or is cut off             followers that miss its pulse depose it; if they are
+                                               wrong, the fence decides
     etcd is wrong about who is master          two try, the fence decides
     etcd is away                               the master stops at its deadline; nothing is lost
     a clock is wrong                           `now` is bounded by the broker's clock, or it resigns

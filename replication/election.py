@@ -35,6 +35,7 @@ from replication.election_facts import (
     CampaignAnswered,
     DeliveryProgressed,
     DeliveryStopped,
+    Depose,
     Effects,
     Event,
     ExtendDeadline,
@@ -42,6 +43,8 @@ from replication.election_facts import (
     GrantLease,
     KeepAlive,
     LagChanged,
+    LeaderFoundDead,
+    LeaderParted,
     LeaderRead,
     LeaseFoundDead,
     LeaseGranted,
@@ -85,6 +88,10 @@ class Election:
         self._next_poll_ms = 0
         self._next_keep_alive_ms = 0
         self._absent_since_ms: int | None = None
+        self._dead_lease_id: int | None = None
+        """Of a leader that is taken for dead and not deposed yet."""
+        self._has_died = False
+        """Is the leader taken for dead, or was the last one before the key became absent?"""
         self._not_before_ms = 0
         self._progressed_ms = 0
         self._behind = False
@@ -147,6 +154,9 @@ class Election:
             if self._call is None and self._now_ms >= self._next_keep_alive_ms:
                 assert self._lease is not None, "a master has a lease"
                 return self._order(KeepAlive(self._lease.id))
+        if self._state is State.FOLLOWER and self._call is None and self._dead_lease_id is not None:
+            lease_id, self._dead_lease_id = self._dead_lease_id, None
+            return self._order(Depose(lease_id))
         if (
             self._state in (State.FOLLOWER, State.CAMPAIGNING)
             and self._call is None
@@ -168,15 +178,31 @@ class Election:
         if event.leader is not None:
             # Even with this node's nonce: then its lease is one of a former campaign and runs out.
             self._absent_since_ms = None
+            if event.leader.lease_id != self._dead_lease_id:
+                self._dead_lease_id = None
+                self._has_died = False
             return ()
+        self._dead_lease_id = None
         if self._absent_since_ms is None:
             self._absent_since_ms = self._now_ms
-        polls = self._times.behind_polls if self._behind else self._times.yield_polls
+        # Nodes yield to others in rolling updates, and nobody is killed in those.
+        yield_polls = 0 if self._has_died else self._times.yield_polls
+        polls = self._times.behind_polls if self._behind else yield_polls
         wait_ms = polls * self._times.poll_ms
         if self._now_ms < max(self._not_before_ms, self._absent_since_ms + wait_ms):
             return ()
         self._state = State.CAMPAIGNING
         return self._order(GrantLease(self._times.lease_ttl_s))
+
+    def _condemn(self, event: LeaderFoundDead) -> Effects:
+        # Deposed as soon as no call is in flight, unless that one finds another leader.
+        self._dead_lease_id = event.lease_id
+        self._has_died = True
+        return ()
+
+    def _poll_at_once(self, _: LeaderParted) -> Effects:
+        self._next_poll_ms = self._now_ms
+        return ()
 
     def _give_back(self, event: LeaseGranted) -> Effects:
         return (RevokeLease(event.lease_id),)
@@ -323,6 +349,8 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             LeaseGranted: (Election._give_back, State.FOLLOWER),
             FaultFound: (Election._note_fault, State.FOLLOWER),
             LagChanged: (Election._note_lag, State.FOLLOWER),
+            LeaderFoundDead: (Election._condemn, State.FOLLOWER),
+            LeaderParted: (Election._poll_at_once, State.FOLLOWER),
             ShutdownRequested: (Election._stop, State.STOPPED),
         },
         State.CAMPAIGNING: {

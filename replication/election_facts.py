@@ -67,7 +67,8 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRead:
-    """Answers PollLeader, by a linearizable read: the holder of the key, None if it is absent."""
+    """Answers PollLeader and Depose, by a linearizable read: the holder of the key, None if it is
+    absent."""
 
     now_ms: int
     leader: Leader | None
@@ -144,6 +145,21 @@ class LagChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderFoundDead:
+    """The process that holds the leader key under this lease is taken for dead (`pulse.py`)."""
+
+    now_ms: int
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderParted:
+    """The holder of the leader key said that it has given its lease back."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownRequested:
     """The process is to end."""
 
@@ -162,6 +178,8 @@ Event = (
     | DeliveryStopped
     | FaultFound
     | LagChanged
+    | LeaderFoundDead
+    | LeaderParted
     | ShutdownRequested
 )
 
@@ -172,6 +190,14 @@ Event = (
 @dataclass(frozen=True, slots=True)
 class PollLeader:
     """Read the leader key; answer LeaderRead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depose:
+    """End another node's lease, and so the leader key if that one still holds it; then read the
+    key and answer LeaderRead."""
+
+    lease_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +253,7 @@ class RevokeLease:
 
 Effect = (
     PollLeader
+    | Depose
     | GrantLease
     | Campaign
     | KeepAlive
@@ -236,17 +263,17 @@ Effect = (
     | RevokeLease
 )
 Effects = tuple[Effect, ...]
-Call = PollLeader | GrantLease | Campaign | KeepAlive
+Call = PollLeader | Depose | GrantLease | Campaign | KeepAlive
 """A call to etcd that exactly one event answers."""
 
 ANSWERS: Mapping[type[Event], tuple[type[Call], ...]] = MappingProxyType(
     {
-        LeaderRead: (PollLeader,),
+        LeaderRead: (PollLeader, Depose),
         LeaseGranted: (GrantLease,),
         CampaignAnswered: (Campaign,),
         LeaseKept: (KeepAlive,),
         LeaseFoundDead: (KeepAlive,),
-        CallFailed: (PollLeader, GrantLease, Campaign, KeepAlive),
+        CallFailed: (PollLeader, Depose, GrantLease, Campaign, KeepAlive),
     }
 )
 """The calls that each answer may belong to; without events that answer no call."""

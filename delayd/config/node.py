@@ -79,6 +79,9 @@ class NodeConfig(FileSettings):
     """A file that holds it instead."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
     """TTL of the leader key: how soon a dead master is replaced."""
+    pulse_suspicion_ms: int = Field(default=1000, ge=0)
+    """After so much silence of a master whose process has not ended, a follower misses it; if most
+    members do, it is deposed. 0: never, its lease decides."""
     campaign_order: int | None = Field(default=None, ge=0)
     """Nodes 0 and 1 let others campaign first when there is no master: in a rolling update they are
     restarted last, and what they won they would soon give away. None: at once."""

@@ -40,6 +40,7 @@ from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
+from delayd.node.election.pulse_line import Exchange, HttpExchange
 from delayd.node.export.exporter import Exporter
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.kafka_health import KafkaHealth
@@ -130,6 +131,8 @@ class Surroundings:
     """Another one at every call: it distinguishes the lives of a node."""
     fetcher: Fetcher | None = None
     """Gets another node's wheel; None: this node cannot ask others."""
+    exchange: Exchange | None = None
+    """Connects to the pulses of other nodes; None: it waits for the lease of a dead master."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
@@ -152,6 +155,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         threads=SystemThreads(),
         new_nonce=lambda: secrets.token_hex(8),
         fetcher=FetcherAtStart(config, coordination, clock),
+        exchange=HttpExchange(),
     )
     try:
         bus = surroundings.open_bus(None)
@@ -229,6 +233,8 @@ class Node:
             self._replica,
             clock,
             identity,
+            surroundings.exchange,
+            config.pulse_suspicion_ms,
         )
         self._member_keys = MemberKeys(
             proof_key(config.cluster_key.get_secret_value()), self._settings.realm
@@ -368,6 +374,7 @@ class Node:
         await asyncio.wait({control}, timeout=THREAD_STOP_S)
         await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
+        self._control.heartbeat.end()
         admin.should_exit = True
         await asyncio.wait({admin_task}, timeout=5)
         await asyncio.to_thread(self._replica.close)

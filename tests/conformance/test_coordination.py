@@ -283,6 +283,24 @@ def test_revoking_a_lease_frees_the_leader_key_at_once(site: Site) -> None:
     assert client.campaign(0, "second", client.grant_lease(TTL_S).id).owner == "second"
 
 
+def test_a_node_that_ends_anothers_lease_ends_that_campaigns_key_alone(site: Site) -> None:
+    """How a master is deposed.
+
+    Rules: depose-lease
+    """
+    master, other = site.client(), site.client()
+    lease = master.grant_lease(TTL_S)
+    master.campaign(0, "master", lease.id)
+    master.put_member("n", "member", master.grant_lease(10).id)
+    other.revoke(lease.id)
+    assert other.leader(0) is None
+    assert master.keep_alive(lease.id) is None, "it learns of it"
+    assert other.members() == {"n": "member"}
+    again = master.campaign(0, "master", master.grant_lease(TTL_S).id)
+    other.revoke(lease.id)
+    assert other.leader(0) == again, "a later leadership of the same owner stays"
+
+
 def test_a_campaign_whose_answer_was_lost_is_recognised_by_its_own_owner(site: Site) -> None:
     lease = site.client().grant_lease(10)
     client = site.after_lost_response(lambda each: each.campaign(0, "mine", lease.id))

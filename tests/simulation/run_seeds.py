@@ -8,6 +8,7 @@
     run_seeds.py --hangs               ... where leaders of target partitions hang
     run_seeds.py --full-disks          ... where disks are short of room
     run_seeds.py --replaced-disks      ... where disks are lost, and replaced by empty ones
+    run_seeds.py --pulses              ... where nodes listen to their master, and hear lies too
     run_seeds.py --rules 3             clusters that were made with older rules
     run_seeds.py --days 200            months in virtual time, of which most is leapt over
     run_seeds.py --switch              ... and are switched to the newest meanwhile
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asked.add_argument("--full-disks", action="store_true", help="disks are short of room")
     asked.add_argument("--replaced-disks", action="store_true", help="disks are lost")
+    asked.add_argument("--pulses", action="store_true", help="nodes listen to their master")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
@@ -69,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         hangs=chosen.hangs,
         full_disks=chosen.full_disks,
         replaced_disks=chosen.replaced_disks,
+        pulses=chosen.pulses,
         rules_version=chosen.rules,
         days=chosen.days,
         switches=chosen.switch,

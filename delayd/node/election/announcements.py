@@ -39,30 +39,38 @@ class Announcements:
         self._taken_ms = 0
         self._is_writing = False
         self._settings_written_under: Leadership | None = None
+        self._lease_id: int | None = None
+        """Of the member key."""
+        self._told = ""
+        self.misses: str | None = None
+        """The nonce of the master that this node misses (`replication/pulse.py`)."""
         self.failures = 0
         """Calls to etcd that failed."""
 
     async def keep_member(self) -> None:
         """Keep the member key alive until cancelled."""
-        etcd, name = self._coordination, self._identity.node
-        lease_id: int | None = None
-        told = ""
+        etcd = self._coordination
         while True:
-            value = self._identity.member_value(has_room=self._has_room())
             try:
-                if lease_id is None:
-                    lease_id = (await asyncio.to_thread(etcd.grant_lease, MEMBER_TTL_S)).id
-                    told = ""
-                elif await asyncio.to_thread(etcd.keep_alive, lease_id) is None:
-                    lease_id = None
+                if self._lease_id is None:
+                    self._lease_id = (await asyncio.to_thread(etcd.grant_lease, MEMBER_TTL_S)).id
+                    self._told = ""
+                elif await asyncio.to_thread(etcd.keep_alive, self._lease_id) is None:
+                    self._lease_id = None
                     continue
-                if value != told:
-                    await asyncio.to_thread(etcd.put_member, name, value, lease_id)
-                    told = value
+                await self.tell()
             except CoordinationError:
                 self.failures += 1
-                lease_id = None
+                self._lease_id = None
             await asyncio.sleep(MEMBER_TTL_S / 3)
+
+    async def tell(self) -> None:
+        """Write the member key, if it says something else by now; CoordinationError."""
+        value = self._identity.member_value(has_room=self._has_room(), misses=self.misses)
+        if value != self._told and self._lease_id is not None:
+            name, lease_id = self._identity.node, self._lease_id
+            await asyncio.to_thread(self._coordination.put_member, name, value, lease_id)
+            self._told = value
 
     async def is_room_elsewhere(self) -> bool:
         """Return whether another node says that it could lead and take everything in."""

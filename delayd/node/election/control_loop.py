@@ -16,6 +16,9 @@ from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.announcements import Announcements
 from delayd.node.election.etcd_calls import EtcdCalls, Identity
+from delayd.node.election.heartbeat import Heartbeat
+from delayd.node.election.pulse_line import Exchange
+from delayd.node.election.pulse_watch import PulseWatch
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
@@ -44,7 +47,11 @@ class ControlLoop:
         replica: Replica,
         clock: Clock,
         identity: Identity,
+        exchange: Exchange | None = None,
+        suspicion_ms: int = 0,
     ) -> None:
+        """`exchange`: the way to other nodes' pulses; None: this node listens to none.
+        `suspicion_ms`: see `replication.pulse`."""
         self._calls = EtcdCalls(coordination, clock, identity)
         self._announcements = Announcements(coordination, replica, clock, identity)
         self._election = election
@@ -52,6 +59,19 @@ class ControlLoop:
         self._replica = replica
         self._clock = clock
         self._identity = identity
+        self.heartbeat = Heartbeat(identity.nonce)
+        self._watch = None
+        if exchange is not None:
+            self._watch = PulseWatch(
+                coordination,
+                self._announcements,
+                exchange,
+                clock,
+                identity,
+                suspicion_ms,
+                lambda: self._calls.holder,
+                self.handle,
+            )
         self._loop = asyncio.get_running_loop()
         self._grant: Grant | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +92,8 @@ class ControlLoop:
     @property
     def master_name(self) -> str | None:
         """The node that held the leader key when it was last read."""
-        return self._calls.master_name
+        holder = self._calls.holder
+        return None if holder is None else holder.node
 
     @property
     def etcd_failures(self) -> int:
@@ -87,7 +108,9 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Run until the election has stopped (after `shut_down`)."""
-        member = asyncio.create_task(self._announcements.keep_member())
+        beside = [asyncio.create_task(self._announcements.keep_member())]
+        if self._watch is not None:
+            beside.append(asyncio.create_task(self._watch.run()))
         try:
             while self._election.state is not State.STOPPED:
                 self._note_lag()
@@ -100,7 +123,8 @@ class ControlLoop:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
         finally:
-            member.cancel()
+            for task in beside:
+                task.cancel()
 
     def shut_down(self) -> None:
         """Resign if master, then stop."""
@@ -181,6 +205,8 @@ class ControlLoop:
         answer: Event | None
         try:
             answer = await asyncio.to_thread(self._calls.carry_out, call)
+            if isinstance(call, facts.RevokeLease):
+                self.heartbeat.say_farewell(call.lease_id)
         except Exception as error:
             # The election must learn that the call has ended, whatever went wrong.
             self._call_failures += 1

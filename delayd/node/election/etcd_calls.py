@@ -29,23 +29,34 @@ class Identity:
         """The name under which it writes frontier records."""
         return f"{self.node}/{self.nonce}"
 
-    def member_value(self, *, has_room: bool) -> str:
-        """Return the value of its member key. `has_room`: could it lead, and take everything in?"""
-        return json.dumps(
-            {
-                "admin": self.admin,
-                "nonce": self.nonce,
-                "release": __version__,
-                "rules": RULES_KNOWN,
-                "has_room": has_room,
-            }
-        )
+    def member_value(self, *, has_room: bool, misses: str | None = None) -> str:
+        """Return the value of its member key. `has_room`: could it lead, and take everything in?
+        `misses`: the nonce of the master whose pulse it misses."""
+        value: dict[str, Any] = {
+            "admin": self.admin,
+            "nonce": self.nonce,
+            "release": __version__,
+            "rules": RULES_KNOWN,
+            "has_room": has_room,
+        }
+        return json.dumps(value if misses is None else {**value, "misses": misses})
 
     def leader_value(self, lease_id: int) -> str:
         """Return the value of the leader key while this node holds it."""
         return json.dumps(
             {"node": self.node, "nonce": self.nonce, "admin": self.admin, "lease": lease_id}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the leader key, as it says."""
+
+    node: str
+    nonce: str
+    admin: str
+    """Where others reach its admin port, `host:port`."""
+    lease_id: int
 
 
 class EtcdCalls:
@@ -55,8 +66,8 @@ class EtcdCalls:
         self._etcd = coordination
         self._clock = clock
         self._identity = identity
-        self.master_name: str | None = None
-        """The node that held the leader key when it was last read."""
+        self.holder: Holder | None = None
+        """Of the leader key when it was last read."""
 
     def carry_out(self, call: facts.Call | facts.RevokeLease) -> facts.Event | None:
         """Return the fact that answers the call, None to RevokeLease; raises CoordinationError."""
@@ -65,6 +76,10 @@ class EtcdCalls:
             case facts.PollLeader():
                 asked_ms = now_ms()
                 return facts.LeaderRead(asked_ms, self._noted(self._etcd.leader(SHARD)))
+            case facts.Depose(lease_id):
+                # A lease is of one campaign: what another one has created stays.
+                self._etcd.revoke(lease_id)
+                return facts.LeaderRead(now_ms(), self._noted(self._etcd.leader(SHARD)))
             case facts.GrantLease(ttl_s):
                 lease = self._etcd.grant_lease(ttl_s)
                 return facts.LeaseGranted(now_ms(), lease.id, lease.ttl_ms)
@@ -84,18 +99,19 @@ class EtcdCalls:
 
     def leadership(self, leader: facts.Leader) -> Leadership:
         """Return the leadership that this node has won."""
-        self.master_name = self._identity.node
         return Leadership(self._identity.leader_value(leader.lease_id), leader.create_revision)
 
     def _noted(self, held: Leadership | None) -> facts.Leader | None:
         """Return what the leader key says, in the election's words."""
         if held is None:
-            self.master_name = None
+            self.holder = None
             return None
         try:
             owner: dict[str, Any] = json.loads(held.owner)
-            self.master_name = owner["node"]
-            return facts.Leader(owner["nonce"], int(owner["lease"]), held.create_revision)
+            lease_id = int(owner["lease"])
+            self.holder = Holder(owner["node"], owner["nonce"], owner.get("admin", ""), lease_id)
+            return facts.Leader(owner["nonce"], lease_id, held.create_revision)
         except (ValueError, KeyError, TypeError):
             # Another program's value under the leader key: this node did not write it.
+            self.holder = None
             return facts.Leader("?", 0, held.create_revision)

@@ -8,6 +8,7 @@ GET /metrics  figures, in the text format of Prometheus
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 /snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
 /comparisons/ digests of the node's wheel, for other members of the cluster, see comparing.py
+/pulse/NONCE  a line each 250 ms while the life of that nonce lasts, for other members
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from delayd import __version__
 from delayd.node.monitoring.comparing import add_comparison_routes
@@ -77,6 +78,16 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
             return refuse_token()
         return await answer_export(request, node.begin_export)
 
+    @app.get("/pulse/{life}", include_in_schema=False)
+    async def pulse(life: str) -> Response:
+        """A line for each beat, and a farewell; 404 of another life."""
+        heartbeat = node.control.heartbeat
+        if life != heartbeat.life:
+            return JSONResponse({"problem": "this is another life"}, status_code=404)
+        if heartbeat.is_full:
+            return JSONResponse({"problem": "too many listen"}, status_code=503)
+        return StreamingResponse(heartbeat.lines(), media_type="text/plain")
+
     add_snapshot_routes(app, node)
     add_comparison_routes(app, node)
     return app
@@ -109,6 +120,11 @@ def build_fetching_app(fetching: Callable[[], dict[str, Any]]) -> FastAPI:
     async def status() -> dict[str, Any]:
         """From whom, how much, how fast."""
         return fetching()
+
+    @app.get("/pulse/{life}", include_in_schema=False)
+    async def pulse(life: str) -> JSONResponse:
+        """It leads nobody: whoever asks means a former life."""
+        return JSONResponse({"problem": "this is another life"}, status_code=404)
 
     @app.get("/{path:path}", include_in_schema=False)
     async def anything_else(path: str) -> JSONResponse:

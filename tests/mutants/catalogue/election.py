@@ -3,9 +3,13 @@
 from mutants.mutant import one_edit
 
 ELECTING = "replication/election.py"
+PULSE = "replication/pulse.py"
+CALLS = "delayd/node/election/etcd_calls.py"
 SESSION = "replication/leadership_session.py"
 TESTS = "tests/unit/replication/test_election.py"
 RESIGNING_TESTS = "tests/unit/replication/test_election_resigning.py"
+DEPOSING_TESTS = "tests/unit/replication/test_election_deposing.py"
+PULSE_TESTS = "tests/unit/replication/test_pulse.py"
 SESSION_TESTS = "tests/unit/replication/test_leadership_session.py"
 
 ELECTION = (
@@ -112,5 +116,71 @@ ELECTION = (
         "        found = RESIGNED_FOR[event.ended]\n",
         "        found = None\n",
         f"{RESIGNING_TESTS}::test_how_delivery_ended_says_for_how_long_others_go_first",
+    ),
+    one_edit(
+        "dead-without-asking",
+        "the end of a connection is no death until the port refuses or another life answers",
+        "election.md#pulse",
+        PULSE,
+        "        return Ask(0)\n",
+        "        return Rest(Verdict.DEAD)\n",
+        f"{PULSE_TESTS}::test_an_end_alone_is_no_death",
+    ),
+    one_edit(
+        "refused-without-an-end",
+        "a port that refuses proves nothing of a life whose connection has not ended",
+        "election.md#pulse",
+        PULSE,
+        "            Refused: (Pulse._find_again, Find),\n",
+        "            Refused: (Pulse._conclude, Rest),\n",
+        f"{PULSE_TESTS}::test_of_a_life_that_never_answered_nothing_is_concluded",
+    ),
+    one_edit(
+        "own-standstill-is-silence",
+        "a follower that stood still misses nobody",
+        "election.md#pulse",
+        PULSE,
+        "min(max(0, fact.now_ms - self._now_ms), WAIT_MS)",
+        "fact.now_ms - self._now_ms",
+        f"{PULSE_TESTS}::test_a_follower_that_stood_still_itself_misses_nobody",
+    ),
+    one_edit(
+        "half-is-most",
+        "silence deposes nobody unless most members miss the master",
+        "election.md#pulse",
+        PULSE,
+        "return 2 * missing > members",
+        "return 2 * missing >= members",
+        f"{PULSE_TESTS}::test_a_majority_of_all_members_deposes_whom_it_misses",
+    ),
+    one_edit(
+        "no-restraint",
+        "the more leaderships began within a minute, the longer one must last",
+        "election.md#pulse",
+        PULSE,
+        "pause_ms = PAUSE_MS << (doublings - 1) if doublings > 0 else 0",
+        "pause_ms = 0",
+        f"{PULSE_TESTS}::"
+        "test_a_cluster_that_always_judges_wrongly_deposes_a_dozen_masters_a_minute_at_most",
+    ),
+    one_edit(
+        "depose-whoever-leads",
+        "only the leadership that was found dead is deposed",
+        "election.md#pulse",
+        CALLS,
+        "                self._etcd.revoke(lease_id)\n                return facts.LeaderRead(",
+        "                held = self._etcd.leader(SHARD)\n"
+        '                self._etcd.revoke(json.loads(held.owner)["lease"] if held else 0)\n'
+        "                return facts.LeaderRead(",
+        f"{DEPOSING_TESTS}::test_only_the_leadership_that_was_found_dead_is_deposed",
+    ),
+    one_edit(
+        "depose-after-another-was-read",
+        "who leads no more when a call in flight is answered is not deposed",
+        "election.md#pulse",
+        ELECTING,
+        "            if event.leader.lease_id != self._dead_lease_id:\n",
+        "            if False:\n",
+        f"{DEPOSING_TESTS}::test_who_leads_no_more_by_then_is_not_deposed",
     ),
 )

@@ -219,6 +219,7 @@ class Chaos:
                 lambda: weather.note(f"{platter.lose_power(self._chance)} files changed")
             )
             weather.inject("power loss", machine.name)
+            machine.is_dark = True
             self._kernel.kill(machine.process)
 
     def terminate(self) -> None:

@@ -1,12 +1,14 @@
 """One node's way to etcd: the twin, with time-outs and answers that get lost."""
 
+import json
 from collections.abc import Callable
 from typing import TypeVar
 
 from delayd.coordination import Leadership, StoredProgress
-from delayd.coordination.keys import settings_key
+from delayd.coordination.keys import leader_key, settings_key
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
+from delayd.node.election.etcd_calls import SHARD
 from simulated.history import History
 from simulated.weather import Weather, Wire
 
@@ -37,6 +39,16 @@ class SimulatedCoordination(MemoryCoordination):
         """See the port. No way: seeds from before a node asked stay as they were."""
         found = self._etcd.get(settings_key(self._realm))
         return found[0] if found else None
+
+    def revoke(self, lease_id: int) -> None:
+        """See the port. A node that ends another one's leadership deposes it."""
+        found = self._etcd.get(leader_key(self._realm, SHARD))
+        owner = json.loads(found[0]) if found else {"lease": None}
+        own = self._wire.process.name.partition(".")[0]
+        if owner["lease"] == lease_id and owner["node"] != own:
+            self._weather.inject("deposed", f"{owner['node']} by {own}")
+            self._weather.at_deposition()
+        super().revoke(lease_id)
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
         """See the port."""

@@ -31,6 +31,7 @@ from simulated.bus import SimulatedBus
 from simulated.disk import Platter, SimulatedDisk
 from simulated.etcd import SimulatedCoordination
 from simulated.history import History
+from simulated.pulses import SimulatedExchange
 from simulated.weather import Weather, Wire
 
 OWN_LEASES = 1_000_000
@@ -90,6 +91,10 @@ class Machine:
         """What was due before, and its ids, its node need not know: it was rebuilt from a log whose
         beginning had been trimmed. 0 if it knows all."""
         self.is_cut_from_etcd = False
+        self.is_dark = False
+        """True from a loss of power until its node is started again."""
+        self.exchange: SimulatedExchange | None = None
+        """Its way to the other nodes' pulses, if there are any."""
         self._own_etcd: MemoryEtcd | None = None
         self.exits: list[ExitCode | str] = []
         """What became of processes that ended by themselves: a code, or an error's."""
@@ -147,7 +152,7 @@ class Machine:
         """Start a new process. The event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
-        self.has_refused = False
+        self.has_refused = self.is_dark = False
         self._view = None
         process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
         self._weather.note(f"{process.name} starts")
@@ -259,4 +264,5 @@ class Machine:
             open_reserve=lambda folder, limit_bytes: Reserve(disk, str(folder), limit_bytes),
             threads=threads,
             new_nonce=lambda: self.nonce,
+            exchange=self.exchange,
         )

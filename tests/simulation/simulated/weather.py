@@ -94,6 +94,8 @@ class Weather:
     """When the stuck call goes on."""
     stuck: Process | None = None
     """Whose call that is, or was."""
+    at_deposition: Callable[[], None] = lambda: None
+    """Called before a node deposes another one, rightly or wrongly."""
     mend: Callable[[], None] = lambda: None
     """Writes the markers of the frontier that got lost."""
 

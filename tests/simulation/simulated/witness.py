@@ -16,6 +16,8 @@ from simulated.machine import Machine
 
 EXCUSED_US = 4 * SECOND_US
 """Longer than a grant lasts whose lease has ended early (80 % of 3 s)."""
+DEPOSED_US = 10 * SECOND_US
+"""The same, from before a node is deposed: the call may take long, and be carried out late."""
 EXTENDED_US = 8 * SECOND_US
 """After this a lease has ended that was kept alive for the last time 10 s after its holder got
 stuck, though it began anew meanwhile."""
@@ -37,9 +39,9 @@ class Witness:
         machine.after_call = self.look
         machine.after_stuck = lambda: self.check_let_go(machine)
 
-    def excuse(self) -> None:
+    def excuse(self, us: int = EXCUSED_US) -> None:
         """Take note that leases have ended early: a master may not know it yet."""
-        self._excused_until_us = self._kernel.now_us + EXCUSED_US
+        self._excused_until_us = max(self._excused_until_us, self._kernel.now_us + us)
 
     def note_extended(self) -> None:
         """Take note that all leases have begun anew."""

@@ -36,12 +36,13 @@ from simulated.chaos import FREE_MIN_BYTES, HEAVY_BATCH, KINDS, Chaos
 from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
+from simulated.pulses import PORT, Pulses
 from simulated.replaced_disks import ReplacedDisks
 from simulated.switching import Switchers
 from simulated.upkeep import Upkeep
 from simulated.users import FAR_MS, TARGETS, Users, topic_in_lane_of
 from simulated.weather import Habits, Weather
-from simulated.witness import Witness
+from simulated.witness import DEPOSED_US, Witness
 from simulated.years import Years, slow_down
 
 CLUSTER = "simulated"
@@ -66,7 +67,8 @@ RATES: tuple[dict[str, int], ...] = (
 
 class World:
     """One run. `kinds`: the faults that it may draw from. Beside them zombie leaders (`zombies`),
-    leaders that hang (`hangs`) and disks that are short of room (`full_disks`).
+    leaders that hang (`hangs`) and disks that are short of room (`full_disks`). With `pulses` nodes
+    listen to their master, and at times hear what is not true.
 
     `days`: instead of some seconds, play so many days; nothing happens in most of them.
     """
@@ -82,6 +84,7 @@ class World:
         hangs: bool = False,
         full_disks: bool = False,
         replaced_disks: bool = False,
+        pulses: bool = False,
         rules_version: int = RULES_VERSION,
         days: int = 0,
         switches: bool = False,
@@ -131,6 +134,13 @@ class World:
         self.witness = Witness(self.kernel, self.etcd, CLUSTER)
         for machine in self.machines:
             self.witness.watch(machine)
+        self.pulses: Pulses | None = None
+        if pulses:
+            moods = Random(f"{seed}: pulses")
+            self.pulses = Pulses(self.kernel, self.weather, moods, self.machines)
+            for machine in self.machines:
+                machine.exchange = self.pulses.exchange_of(machine.name)
+            self.weather.at_deposition = lambda: self.witness.excuse(DEPOSED_US)
         random = Random(f"{seed}: users")
         is_steady = switches or rules_version >= STEADY_RULES
         traces = Random(f"{seed}: traces") if is_steady else None
@@ -375,6 +385,7 @@ class World:
         return NodeConfig(
             cluster=CLUSTER,
             node=f"node-{number}",
+            admin_advertised=f"node-{number}:{PORT}",
             bootstrap="simulated:9092",
             etcd=("http://simulated:2379",),
             cluster_key=SecretStr(CLUSTER_KEY),

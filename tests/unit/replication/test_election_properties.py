@@ -33,6 +33,7 @@ from replication.election_facts import (
     CampaignAnswered,
     DeliveryProgressed,
     DeliveryStopped,
+    Depose,
     Effect,
     Effects,
     Ended,
@@ -43,6 +44,8 @@ from replication.election_facts import (
     KeepAlive,
     LagChanged,
     Leader,
+    LeaderFoundDead,
+    LeaderParted,
     LeaderRead,
     LeaseFoundDead,
     LeaseGranted,
@@ -194,7 +197,7 @@ class Auditor:
 def plausible_answers(call: Call | None, now_ms: int, lease_id: int) -> list[Event]:
     leaders = [Leader("me", lease_id, 1), Leader("me", 999, 1), OTHERS]
     match call:
-        case PollLeader():
+        case PollLeader() | Depose():
             read = [LeaderRead(now_ms, leader) for leader in [None, None, *leaders]]
             return [*read, CallFailed(now_ms)]
         case GrantLease():
@@ -227,6 +230,8 @@ def unasked(now_ms: int, lease_id: int) -> list[Event]:
         *[FaultFound(now_ms, reason) for reason in FAULTS],
         LagChanged(now_ms, behind=True),
         LagChanged(now_ms, behind=False),
+        LeaderFoundDead(now_ms, OTHERS.lease_id),
+        LeaderParted(now_ms),
         ShutdownRequested(now_ms),
     ]
 
@@ -316,7 +321,7 @@ class Node:
     def tell(self, event: Event) -> None:
         for effect in self.auditor.tell(event):
             match effect:
-                case PollLeader() | GrantLease() | Campaign() | KeepAlive():
+                case PollLeader() | Depose() | GrantLease() | Campaign() | KeepAlive():
                     self.unsent = effect
                 case RevokeLease():
                     try:

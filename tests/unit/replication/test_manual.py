@@ -8,7 +8,7 @@ from types import NoneType
 import pytest
 from generated_pages import check_page
 
-from replication import election, leadership_session, takeover
+from replication import election, leadership_session, pulse, takeover
 
 ROOT = Path(__file__).parents[3]
 MANUAL = ROOT / "replication" / "__init__.py"
@@ -43,6 +43,7 @@ def name(state: object) -> str:
     [
         (ELECTION, "election", election.TRANSITIONS, election.BY_TIME),
         (ELECTION, "leadership_session", leadership_session.TRANSITIONS, {}),
+        (ELECTION, "pulse", pulse.TRANSITIONS, {}),
         (FRONTIER, "takeover", takeover.TRANSITIONS, {}),
     ],
 )

@@ -1,0 +1,61 @@
+"""The heartbeat of a node: what its process says to whoever listens at `GET /pulse/NONCE`.
+
+A line each BEAT_MS, by the event loop that also keeps the lease alive, and a farewell when this
+node has given a leadership back. Not here: what a listener makes of it (`replication/pulse.py`).
+
+Source: docs/design/election.md, "Pulse".
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from replication.pulse import BEAT_MS
+
+BEAT: Final = b"beat\n"
+FAREWELL: Final = b"farewell %d\n"
+"""With the lease of the leadership that is over."""
+
+LISTENERS_MAX: Final = 64
+"""Every node listens once; connections of nodes that were cut off end late."""
+
+
+class Heartbeat:
+    """Of one life of a node. Lives on the event loop."""
+
+    def __init__(self, life: str) -> None:
+        self.life = life
+        """The nonce of this life."""
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """True if nobody else may listen now."""
+        return len(self._listeners) >= LISTENERS_MAX
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield what a listener is told, until the node ends."""
+        told: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._listeners.add(told)
+        try:
+            line: bytes | None = BEAT
+            while line is not None:
+                yield line
+                try:
+                    line = await asyncio.wait_for(told.get(), BEAT_MS / 1000)
+                except TimeoutError:
+                    line = BEAT
+        finally:
+            self._listeners.discard(told)
+
+    def say_farewell(self, lease_id: int) -> None:
+        """Tell all listeners that the leadership under this lease was given back."""
+        self._tell(FAREWELL % lease_id)
+
+    def end(self) -> None:
+        """End what all listeners hear."""
+        self._tell(None)
+
+    def _tell(self, line: bytes | None) -> None:
+        for told in self._listeners:
+            told.put_nowait(line)
