@@ -11,6 +11,7 @@ from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import load_settings
 from delayd.commands.move.source import Source
 from delayd.commands.recover.frontier.recovering import Recovered, Recovery, planned, run
+from delayd.errors import DelaydError
 from delayd.wheel.stopped import locked, open_stopped
 
 MINUTE_MS = 60_000
@@ -39,7 +40,10 @@ class Lost:
         self.node.ingest()
         self.node.clock.now_ms += ms
         for _ in range(steps):
-            self.node.step()
+            try:
+                self.node.step()
+            except DelaydError:  # Of a takeover: the next step takes over again.
+                self.node.stop_leading()
             self.node.ingest()
 
     def checkpoint(self) -> None:
@@ -51,6 +55,13 @@ class Lost:
         """Kill the node."""
         self.node.stop_leading()
         self.node.replica.close()
+
+    def die(self) -> None:
+        """Kill the node, wherever it is."""
+        if self.node._mastership is not None:
+            self.stop()
+        else:
+            self.node.replica.close()
 
     def lose(self) -> None:
         """Delete the frontier topic."""
@@ -102,4 +113,5 @@ def cluster_in(folder: Path, make: Maker, **options: object) -> Lost:
         lost.send("first", 0, topic=topic)
     lost.go_on(1_000)
     lost.go_on(5 * MINUTE_MS)
+    lost.checkpoint()
     return lost

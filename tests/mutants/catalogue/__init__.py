@@ -8,6 +8,7 @@ from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
+from mutants.catalogue.recovering import RECOVERING_MUTANTS
 from mutants.catalogue.repeated import REPEATED_REQUESTS
 from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
@@ -28,6 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *MONTHS,
     *MOVES,
     *MARKERS,
+    *RECOVERING_MUTANTS,
     *ELECTION,
     *UPGRADES,
     *REPEATED_REQUESTS,

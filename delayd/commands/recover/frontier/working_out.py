@@ -11,7 +11,7 @@ from delayd.commands.move.planning import OTHER, TOPICS_MAX, Listed
 from delayd.commands.move.requests import Named, content_of
 from delayd.commands.move.source import Stored
 from delayd.commands.recover.frontier.clues import Clues
-from delayd.request import asked_due_of, id_of, origin_of, source_of
+from delayd.request import Reason, Verdict, asked_due_of, id_of, origin_of, source_of
 from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
 from delayd.wheel import FrameKind
 from replication.frontier import Frontier
@@ -20,6 +20,8 @@ from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, lowered
 
 NOT_STORED = frozenset({"duplicate", "conflict", "rejected"})
 """Verdicts on a schedule that was refused."""
+DIED = frozenset({Reason.DEAD.slug, Verdict.EXPIRED.slug})
+"""Reasons of dead letters about messages. All others are about requests that were refused."""
 
 
 class Wheel(Protocol):
@@ -74,7 +76,11 @@ def work_out(
 ) -> Found:
     """Return what became of all that `known` does not cover. `others`: frontiers of the same
     history."""
-    left = (_trace(each) for each in _all(wheel, known, clues, tell) if _outcome(each, clues))
+    left = (
+        _trace(each, outcome)
+        for each in _all(wheel, known, clues, tell)
+        if (outcome := _outcome(each, clues)) is not None
+    )
     floor = floor_of(known.frontier, chain(clues.traces, left), clues.own_writes)
     for other in others:
         floor = _joined(floor, other)
@@ -99,15 +105,17 @@ def _all(
     yield from clues.tail
 
 
-def _trace(stored: Stored) -> Trace:
+def _trace(stored: Stored, outcome: str) -> Trace:
     rank = stored.rank
-    if stored.kind != FrameKind.MESSAGE:
+    if outcome in ("answered", "refused"):
         return Trace(rank.partition, rank.offset)
     return Trace(rank.partition, rank.offset, rank, stored.lane)
 
 
 def _outcome(stored: Stored, clues: Clues) -> str | None:
-    """Return what a step made of this, by its own trace; None if there is none."""
+    """Return what a step made of this, by its own trace; None if there is none. A request behind
+    what the wheel has read may have been refused, as its id was taken: that says nothing of its
+    rank."""
     _, partition, offset = stored.rank
     source = source_of(partition, offset)
     if stored.kind != FrameKind.MESSAGE:
@@ -118,9 +126,11 @@ def _outcome(stored: Stored, clues: Clues) -> str | None:
         return "delivered"
     if source in clues.letters:
         content = content_of(*asked_again(stored.body))
-        if any(each.content == content for each in clues.letters[source]):
+        if any(each.content == content and each.topic in DIED for each in clues.letters[source]):
             return "dead"
-    return None
+    # Behind what the wheel has read: a node stores no message.
+    told = clues.receipts.get(source, ())
+    return "refused" if any(each.verdict in NOT_STORED for each in told) else None
 
 
 def _deliveries(stored: Stored, source: str, clues: Clues) -> int:
@@ -167,8 +177,8 @@ def _count(found: Found, stored: Stored, clues: Clues, stopped_ms: int) -> Facts
     """Count a message; return its facts if it is missing."""
     rank = stored.rank
     source, outcome = source_of(rank.partition, rank.offset), _outcome(stored, clues)
-    if outcome is None and any(t.verdict in NOT_STORED for t in clues.receipts.get(source, ())):
-        return None  # Behind what the wheel has read; a node stores no message.
+    if outcome == "refused":
+        return None
     facts = _facts(stored, clues, is_over=outcome is not None)
     match fate_of(facts, found.floor, stopped_ms):
         case Fate.OVER:
@@ -198,7 +208,7 @@ def _count(found: Found, stored: Stored, clues: Clues, stopped_ms: int) -> Facts
 
 def _count_again(found: Found, stored: Stored, clues: Clues) -> None:
     """Note a message that is over, and that the lowered frontier does not cover."""
-    if stored.kind == FrameKind.MESSAGE and _outcome(stored, clues) is not None:
+    if stored.kind == FrameKind.MESSAGE and _outcome(stored, clues) not in (None, "refused"):
         is_in = found.frontier.covers(stored.lane, stored.rank)
         if not is_in:
             found.again.add(_named(stored, ""))

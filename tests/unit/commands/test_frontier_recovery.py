@@ -14,6 +14,7 @@ from recoveries import MINUTE_MS, Lost, cluster_in
 
 from delayd.bus import Headers
 from delayd.cluster.topics import create_topics, last_frontier
+from delayd.commands.recover.frontier import recovering
 from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
 from delayd.errors import RecoverError
 
@@ -264,3 +265,176 @@ def test_a_topic_that_lost_its_last_steps_is_recovered(lost: Lost) -> None:
     assert lost.recover().written is not None
     deliver_all(lost)
     assert lost.arrived()["one"] == 1
+
+
+def told(lost: Lost, id: str) -> list[str]:
+    """The verdicts under an id."""
+    receipts = [json.loads(record.value or b"") for record in lost.node.read("delayd-receipts")]
+    return [each["verdict"] for each in receipts if each["id"] == id]
+
+
+def test_a_step_that_was_undone_is_not_believed(lost: Lost) -> None:
+    lost.send("undone", 1_000)
+    lost.go_on(2_000, 1)
+    log = lost.node.kafka.topics["orders"].partitions[0]
+    newest = lost.node.replica.newest
+    assert newest is not None and newest.record.counts.delivered == 1
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    [place] = [r.offset for r in lost.node.read("orders") if r.value == b"undone"]
+    log.truncate(place)
+    with pytest.raises(RecoverError, match="may have been undone: its step delivered 1"):
+        lost.recover(takes_doubles=True)
+
+
+def test_a_requeue_that_was_undone_is_not_believed_either(lost: Lost) -> None:
+    lost.send("retried", 500, topic="absent")
+    lost.go_on(1_000, 1)
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    log = lost.node.kafka.topics["delayd-buffer"].partitions[0]
+    [place] = [r.offset for r in lost.node.read("delayd-buffer")
+               if "delayd-continues" in dict(r.headers)]  # fmt: skip
+    log.truncate(place)
+    with pytest.raises(RecoverError, match="into the buffer, which is not there"):
+        lost.recover(takes_doubles=True)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_repeated_replace_kills_nothing(lost: Lost, is_read: bool) -> None:
+    due_ms = lost.node.clock.now_ms + HOUR_MS
+    lost.send("old", HOUR_MS, id="a")
+    if not is_read:
+        lost.checkpoint()
+    for _ in range(2):
+        lost.node.send("orders", due_ms, id="a", op="replace", value=b"new")
+        if is_read:
+            lost.checkpoint()
+        lost.go_on(1_000, 2)
+    assert told(lost, "a") == ["replaced"] * 2
+    lost.stop()
+    lost.lose()
+    found = lost.recover().found
+    assert found.killed == 1 and not found.missing.count
+    deliver_all(lost)
+    assert lost.arrived()["new"] == 1 and "old" not in lost.arrived()
+
+
+def test_a_redrive_without_an_id_goes_out_once(lost: Lost) -> None:
+    lost.node.kafka.append("delayd-buffer", 0, b"k", b"again", [("delayd-due", b"never")])
+    lost.go_on(1_000)
+    [letter] = lost.node.read("delayd-dead")
+    source = dict(letter.headers)["delayd-source"] or b""
+    lost.checkpoint()
+    headers: Headers = [
+        ("delayd-topic", b"orders"),
+        ("delayd-due", b"%d" % (lost.node.clock.now_ms + HOUR_MS)),
+        ("delayd-redrive", source),
+    ]
+    lost.node.kafka.append("delayd-buffer", 0, b"k", b"again", headers)
+    lost.go_on(1_000)
+    assert told(lost, source.decode()) == ["scheduled"]
+    lost.stop()
+    lost.lose()
+    assert lost.recover().found.pending == 1, "its receipt is no delivery"
+    deliver_all(lost)
+    assert lost.arrived()["again"] == 1
+    assert told(lost, source.decode()) == ["scheduled"]
+
+
+def test_what_is_nowhere_is_named_and_delivered_only_on_demand(lost: Lost) -> None:
+    lost.send("one", 1_000)
+    lost.send("two", 1_500)
+    lost.send("three", 2_000)
+    lost.checkpoint()
+    lost.go_on(5_000)
+    lost.stop()
+    lost.lose()
+    log = lost.node.kafka.topics["orders"].partitions[0]
+    records = lost.node.read("orders")
+    log.truncate(records[-3].offset)
+    for record in (records[-3], records[-1]):
+        lost.node.kafka.append("orders", 0, record.key, record.value, record.headers)
+    with pytest.raises(RecoverError, match="1 that should have been are nowhere"):
+        lost.recover()
+    found = lost.recover(takes_doubles=True).found
+    assert [each.source for each in found.missing.names] == ["0/3"]
+    assert [each.source for each in found.again.names] == ["0/4"]
+    deliver_all(lost)
+    arrived = lost.arrived()
+    assert (arrived["one"], arrived["two"], arrived["three"]) == (1, 1, 2)
+
+
+def test_a_compacted_target_leaves_doubt(lost: Lost) -> None:
+    lost.node.kafka.create_topic(
+        "states", 1, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
+    )
+    lost.send("state", 1_000, topic="states", id="s")
+    lost.send("next", HOUR_MS, topic="states", id="s2")
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    lost.node.clock.now_ms += 2_000
+    found = lost.recover(is_dry=True).found
+    assert (found.doubtful.count, found.pending) == (1, 1)
+    assert "compacted" in found.doubtful.names[0].problem
+
+
+def test_a_foreign_transaction_that_stays_open_is_named(lost: Lost) -> None:
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    user = lost.node.bus.transactional_producer("user")
+    user.init_transactions(1_000)
+    user.begin()
+    user.send("delayd-buffer", key=None, value=b"open", headers=[], partition=1)
+    user.flush(1_000)
+    plan = lost.recover(is_dry=True)
+    assert plan.open_transactions and not is_fine(plan)
+    with pytest.raises(RecoverError, match="a transaction is open in delayd-buffer/1"):
+        lost.recover()
+
+
+def test_a_buffer_that_was_trimmed_beyond_the_wheel_is_refused(lost: Lost) -> None:
+    lost.checkpoint()
+    for n in range(4):
+        lost.send(f"m-{n}", HOUR_MS)
+    lost.stop()
+    lost.lose()
+    log = lost.node.kafka.topics["delayd-buffer"].partitions[0]
+    log.delete_before(log.end_offset - 1)
+    with pytest.raises(RecoverError, match="what came in between is gone"):
+        lost.recover()
+
+
+def test_a_topic_that_goes_on_behind_what_was_read_gets_no_record(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    made = recovering._record
+
+    def slow(*what: object) -> object:
+        lost.node.kafka.append("delayd-frontier", 0, b"stray", b"", [])
+        return made(*what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recovering, "_record", slow)
+    with pytest.raises(RecoverError, match="was read up to offset 0, and goes on to 1"):
+        lost.recover()
+    assert last_frontier(lost.node.bus, "delayd-frontier") is None
+
+
+def test_a_conflict_behind_the_wheel_says_nothing_of_its_rank(lost: Lost) -> None:
+    lost.send("first", 2 * HOUR_MS, id="a")
+    lost.send("plain", HOUR_MS)
+    lost.checkpoint()
+    lost.send("second", 3 * HOUR_MS, id="a")
+    lost.go_on(1_000)
+    assert [record.value for record in lost.node.read("delayd-dead")] == [b"second"]
+    lost.stop()
+    lost.lose()
+    found = lost.recover().found
+    assert (found.pending, found.missing.count, found.dead) == (2, 0, 0)

@@ -1,0 +1,115 @@
+"""Random traffic, checkpoints, unknown commits and lost frontiers: each message once, each verdict
+true.
+
+Source: docs/design/recovering.md.
+"""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+
+import pytest
+from moves import HOUR_MS
+from one_node import Maker
+from recoveries import MINUTE_MS, Lost, cluster_in
+
+SEEDS = range(10)
+ROUNDS = 3
+TOPICS = ("orders", "other", "absent")
+
+
+class Play:
+    """One random run."""
+
+    def __init__(self, lost: Lost, seed: int) -> None:
+        self.lost = lost
+        self.chance = Random(seed)
+        self.count = 0
+        self.asked: dict[str, str] = {}
+        """Value of each message by its source."""
+        self.markers: dict[str, str] = {}
+        """Id of each cancel and replace by its source."""
+
+    def send(self) -> None:
+        """One request."""
+        chance, lost = self.chance, self.lost
+        self.count += 1
+        value, id = f"v-{self.count}", f"id-{chance.randrange(8)}"
+        in_ms = chance.choice((-500, 0, 700, 2_000, 5_000, 40_000, HOUR_MS))
+        topic = chance.choice(TOPICS[: 2 + (chance.random() < 0.1)])
+        match chance.randrange(10):
+            case 0 | 1:
+                self.markers[lost.send("", 0, id=id, op="cancel")] = id
+            case 2:
+                source = lost.send(value, in_ms, id=id, op="replace", topic=topic)
+                self.markers[source], self.asked[source] = id, value
+            case 3 | 4 | 5:
+                self.asked[lost.send(value, in_ms, id=id, topic=topic)] = value
+            case 6:
+                place = chance.randrange(2)
+                lost.node.kafka.append("delayd-buffer", place, None, b"x", [("delayd-due", b"?")])
+            case _:
+                source = lost.send(value, in_ms, topic=topic, partition=chance.randrange(2))
+                self.asked[source] = value
+
+    def go_on(self) -> None:
+        """Requests come while time passes; now and then a commit's outcome is unknown."""
+        chance, lost = self.chance, self.lost
+        for _ in range(chance.randrange(3, 12)):
+            for _ in range(chance.randrange(4)):
+                self.send()
+            if chance.random() < 0.3:
+                lost.checkpoint()
+            if chance.random() < 0.15:
+                name = f"delayd-{lost.node.settings.realm}-shard-0"
+                lost.node.kafka.fail_next_commit(name, applied=chance.random() < 0.5)
+            lost.go_on(chance.choice((50, 400, 1_500, 12_000)), chance.randrange(1, 4))
+
+    def lose_and_recover(self) -> None:
+        """The node dies, in a step or not, and the frontier is gone; more requests come."""
+        chance, lost = self.chance, self.lost
+        lost.die()
+        lost.lose()
+        for _ in range(chance.randrange(3)):
+            self.send()
+        found = lost.recover(takes_doubles=True).found
+        assert not (found.missing.count or found.unproven), found
+        assert {each.topic for each in found.doubtful.names} <= {"absent"}
+        lost.start()
+
+    def judge(self) -> None:
+        """Everything is over: compare what was asked with what came."""
+        lost = self.lost
+        arrived = Counter[str]()
+        for topic in TOPICS[:2]:
+            arrived += lost.arrived(topic)
+        letters = Counter((each.value or b"").decode() for each in lost.node.read("delayd-dead"))
+        verdicts: defaultdict[str, set[str]] = defaultdict(set)
+        killed: set[str] = set()
+        for record in lost.node.read("delayd-receipts"):
+            told = json.loads(record.value or b"")
+            if told["op"] in ("cancel", "replace") or told["verdict"] not in ("dead", "delivered"):
+                verdicts[told["source"]].add(told["verdict"])
+            killed.update(self.asked[each] for each in told["killed"])
+        for source in self.markers:
+            assert len(verdicts[source]) == 1, f"{source}: {verdicts[source]}"
+        for source, value in self.asked.items():
+            is_refused = not verdicts[source].isdisjoint({"duplicate", "conflict"})
+            wanted = 0 if is_refused or value in killed else 1
+            dead = letters[value] if not is_refused else 0
+            assert arrived[value] + dead == wanted, f"{source} {value}: {arrived[value]}, {dead}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_message_once_through_any_loss(seed: int, tmp_path: Path, make: Maker) -> None:
+    play = Play(cluster_in(tmp_path, make), seed)
+    for _ in range(ROUNDS):
+        play.go_on()
+        play.lose_and_recover()
+    for _ in range(8):
+        play.lost.go_on(MINUTE_MS, 4)
+    play.lost.go_on(2 * HOUR_MS, 8)
+    for _ in range(4):
+        play.lost.go_on(MINUTE_MS, 4)
+    play.judge()
