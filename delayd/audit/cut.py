@@ -22,7 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 
-from delayd.cluster.admin_client import admin_of, opened
+from delayd.cluster.admin_client import admin_of, opened, url_of
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import SystemClock
 from replication.record import encode
@@ -140,9 +140,9 @@ class Exporting:
 
     def _fetch(self, admin: str, file: Path) -> str | None:
         """Fetch an export into the file; return why there is none, or None."""
-        with opened(f"http://{admin}/livez", ALIVE_TIMEOUT_S):
+        with opened(f"{url_of(admin)}/livez", ALIVE_TIMEOUT_S):
             pass  # whatever its status, it is there: a stopped process never answers
-        url = f"http://{admin}/export"
+        url = f"{url_of(admin)}/export"
         clock = SystemClock()
         begun_ms = clock.monotonic_ms()
         while True:

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from delayd.cluster.admin_client import Answer, get, opened
+from delayd.cluster.admin_client import Answer, get, opened, url_of
 from delayd.cluster.member_proof import ANSWER_HEADER, Asked, MemberKeys
 from delayd.errors import CorruptionError, DiskFullError, SnapshotError
 from delayd.runtime.clock import Clock
@@ -311,7 +311,7 @@ def donors_among(
     found: list[tuple[tuple[bool, bool, int, str], Member]] = []
     for name, value in members.items():
         member = Member.of(name, value)
-        answer = get(f"http://{member.admin}/status")
+        answer = get(f"{url_of(member.admin)}/status")
         status = answer.fields() if answer else None
         if status is None or not status.get("ready"):
             unready = None if status is None else status.get("unready", "it does not say why")
@@ -394,7 +394,7 @@ class DonorCalls:
 
     def _ask_once(self, method: str, path: str) -> tuple[Answer, str, Asked]:
         asked = Asked(self._keys, method, path, self.member.life, self._clock)
-        url, headers = f"http://{self.member.admin}{path}", {"authorization": asked.header}
+        url, headers = f"{url_of(self.member.admin)}{path}", {"authorization": asked.header}
         with opened(url, ANSWER_S, method, headers=headers) as response:
             answer = Answer(response.status, response.read(ANSWER_BYTES_MAX))
             length = response.headers.get("content-length")

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from delayd.bus import Bus, Position, Record
-from delayd.cluster.admin_client import admin_of, get
+from delayd.cluster.admin_client import admin_of, get, url_of
 from delayd.coordination import Coordination
 from delayd.errors import BufferPositionError, ConfigError, DelaydError, NodeUnreachableError
 from delayd.request import size_of
@@ -92,7 +92,7 @@ def pending_of(nodes: tuple[str, ...]) -> dict[str, Any]:
     Raises NodeUnreachableError if none answers.
     """
     for node in nodes:
-        answer = get(f"http://{node}/pending")
+        answer = get(f"{url_of(node)}/pending")
         found = answer.fields() if answer else None
         if found is not None and {"total", "hours", "topics"} <= found.keys():
             return {**found, "node": node}
@@ -110,7 +110,7 @@ def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
     """Return the answer of the first node that knows the id; None if those that answer do not."""
     answered = False
     for node in nodes:
-        answer = get(f"http://{node}/ids/{urllib.parse.quote(id, safe='')}")
+        answer = get(f"{url_of(node)}/ids/{urllib.parse.quote(id, safe='')}")
         found = answer.fields() if answer else None
         if found is not None and {"live", "killed"} <= found.keys():
             return {**found, "node": node}

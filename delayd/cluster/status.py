@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from delayd.bus import Bus
-from delayd.cluster.admin_client import admin_of, get
+from delayd.cluster.admin_client import admin_of, get, url_of
 from delayd.cluster.topics import load_settings
 from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
@@ -124,7 +124,7 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
 
 def _ask(admin: str) -> dict[str, Any]:
     """Return a node's own status, or only its address if it does not answer."""
-    answer = get(f"http://{admin}/status")
+    answer = get(f"{url_of(admin)}/status")
     fields = answer.fields() if answer else None
     if fields is None:
         return {"admin": admin}

@@ -26,7 +26,9 @@ from delayd.config.cluster_key import refuse_weak_key
 from delayd.config.security import (
     FileSettings,
     Security,
+    certificate_digest,
     config_error,
+    pair_problem,
     problems_of,
     read_toml,
     with_secrets,
@@ -73,6 +75,9 @@ class NodeConfig(FileSettings):
     admin_port: int = Field(default=7070, ge=0, le=65535)
     admin_advertised: str | None = Field(default=None, pattern=r"^[^\s/:]+:[0-9]{1,5}$")
     """Where others reach the admin port, `host:port`, if not there where it listens."""
+    admin_cert_file: Path | None = None
+    """The admin port's certificate, with the chain behind it: with it, the port speaks TLS."""
+    admin_key_file: Path | None = None
     export_token: SecretStr | None = None
     """A request for an export must carry it. None: anyone who reaches the admin port gets one."""
     export_token_file: Path | None = None
@@ -134,8 +139,23 @@ class NodeConfig(FileSettings):
 
     @property
     def admin_address(self) -> str:
-        """Return where others reach the admin port, `host:port`."""
-        return self.admin_advertised or f"{self.admin_host}:{self.admin_port}"
+        """Return where others reach the admin port: `host:port`, or `https://DIGEST@host:port`
+        where it speaks TLS, DIGEST being that of the certificate as it is in its file now."""
+        address = self.admin_advertised or f"{self.admin_host}:{self.admin_port}"
+        if self.admin_cert_file is None:
+            return address
+        return f"https://{certificate_digest(self.admin_cert_file)}@{address}"
+
+    @property
+    def admin_listener(self) -> tuple[str, int, Path | None, Path | None]:
+        """Return where the admin port listens, and the files of its certificate and key."""
+        return self.admin_host, self.admin_port, self.admin_cert_file, self.admin_key_file
+
+    @model_validator(mode="after")
+    def _has_admin_pair(self) -> "NodeConfig":
+        if problem := pair_problem("admin", self.admin_cert_file, self.admin_key_file):
+            raise ValueError(problem)
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -12,6 +12,8 @@ Invariants:
   Kafka, to the driver.
 """
 
+import hashlib
+import re
 import ssl
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -25,6 +27,8 @@ from delayd.errors import ConfigError
 
 SECRET_BYTES_MAX: Final = 64 * 1024
 """More than any password or key: what is larger is the wrong file."""
+
+PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS: Final[tuple[str, ...]] = get_args(Mechanism)
@@ -205,6 +209,31 @@ def read_secret(file: Path, *, has_lines: bool = False) -> str:
     if is_long or "\0" in secret:
         raise ValueError(f"{file} holds more than one line: is it the right file?")
     return secret
+
+
+def pair_problem(side: str, cert: Path | None, key: Path | None) -> str | None:
+    """Return what is wrong with a server's certificate and its key, which may not be encrypted;
+    None if they are a pair, or none is given."""
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        missing = f"{side}_key_file" if key is None else f"{side}_cert_file"
+        return f"{missing}: a certificate and its key go together"
+    if why := _unreadable(cert):
+        return f"{side}_cert_file: {why}"
+    why = _unreadable(key) or _no_pair(cert, key, None)
+    return f"{side}_key_file: {why}" if why else None
+
+
+def certificate_digest(file: Path) -> str:
+    """Return the SHA-256 of the first certificate in a PEM file, in hexadecimal. ConfigError."""
+    try:
+        found = PEM.search(file.read_text())
+        if found is None:
+            raise ValueError("it holds no certificate in PEM")
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).hexdigest()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot use the certificate in {file}: {error}") from error
 
 
 def _plain(value: object) -> str:

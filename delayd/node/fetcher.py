@@ -12,7 +12,7 @@ import structlog
 
 from delayd import __version__
 from delayd.bus import Bus
-from delayd.cluster.admin_client import admin_of, get
+from delayd.cluster.admin_client import admin_of, get, url_of
 from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
 from delayd.errors import (
@@ -108,7 +108,7 @@ class FetcherAtStart:
             return {}
         offers = {}
         for name in members.keys() - {self._config.node}:
-            answer = get(f"http://{admin_of(members[name])}/status")
+            answer = get(f"{url_of(admin_of(members[name]))}/status")
             offer = Offer.of((answer.fields() if answer else None) or {}, partitions)
             if offer is not None:
                 offers[name] = offer
@@ -171,7 +171,7 @@ class FetcherAtStart:
                 "fetch": {**shown(fetch.view, why, took_ms), **(choice.shown if choice else {})},
             }
 
-        admin = AdminServer(build_fetching_app(status), config.admin_host, config.admin_port)
+        admin = AdminServer(build_fetching_app(status), *config.admin_listener)
         serving = asyncio.create_task(admin.serve())
         is_over = threading.Event()
         announcing = asyncio.create_task(

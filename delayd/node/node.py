@@ -147,9 +147,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         open_bus=lambda largest: open_bus(
             config.bootstrap, config.security.properties(), largest, config.driver
         ),
-        open_admin=lambda view: AdminServer(
-            build_app(view, token), config.admin_host, config.admin_port
-        ),
+        open_admin=lambda view: AdminServer(build_app(view, token), *config.admin_listener),
         open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
         open_reserve=lambda folder, limit_bytes: Reserve(SystemDisk(), str(folder), limit_bytes),
         threads=SystemThreads(),

@@ -14,6 +14,7 @@ from forking import Forked
 from typer.testing import CliRunner
 
 from delayd import cli
+from delayd.config.security import certificate_digest
 from delayd.dev.nodes import read_status, toml_value
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import identity_of, wait_until_stopped
@@ -102,6 +103,9 @@ class NodeProcess:
             "prefix": f"{cluster}-",
             **(settings or {}),
         }
+        cert = document.get("admin_cert_file")
+        whose = "http://" if cert is None else f"https://{certificate_digest(Path(str(cert)))}@"
+        self.url = f"{whose}127.0.0.1:{self.port}"
         self.config.write_text("".join(f"{k} = {toml_value(v)}\n" for k, v in document.items()))
         self.process: subprocess.Popen[bytes] | Forked | None = None
 
@@ -136,7 +140,7 @@ class NodeProcess:
 
     def status(self) -> dict[str, Any]:
         """`GET /status`; empty while the node does not answer."""
-        return read_status(f"http://127.0.0.1:{self.port}") or {}
+        return read_status(self.url) or {}
 
     def wait_ready(self) -> "NodeProcess":
         """Wait until it says that it could take over."""

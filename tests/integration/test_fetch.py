@@ -13,6 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from certificates import Authority
 from clusters import TestCluster, make_cluster
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -72,6 +73,12 @@ def copies_up_to(node: NodeProcess, enough: int) -> int:
     return copied(node)[1]
 
 
+def report_of(cluster: TestCluster) -> str:
+    """What `delayd status` says."""
+    return delayd("status", "-b", cluster.bootstrap, "--etcd", cluster.etcd,
+                  "--cluster", cluster.name, "--prefix", f"{cluster.name}-").stdout  # fmt: skip
+
+
 def is_alike(a: NodeProcess, b: NodeProcess, count: int) -> bool:
     """Stop both and compare all that both must hold."""
     for node in (a, b):
@@ -119,9 +126,8 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
         lost.start()
         wait_for(lambda: copied(lost)[0] != "", "it copies")
         donor = next(node for node in nodes if node.name == copied(lost)[0])
-        report = delayd("status", "-b", cluster.bootstrap, "--etcd", cluster.etcd,
-                        "--cluster", cluster.name, "--prefix", f"{cluster.name}-")  # fmt: skip
-        assert f"{lost.name} copies {donor.name}" in report.stdout, report.stdout
+        report = report_of(cluster)
+        assert f"{lost.name} copies {donor.name}" in report, report
         donor.kill()
         lost.wait_ready()
         other = next(node for node in nodes if node not in (donor, lost))
@@ -163,10 +169,13 @@ def test_a_lost_disk_after_a_trim_needs_no_hand(
 def test_a_node_that_was_away_for_long_copies_rather_than_replays(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
-    """docs/design/storage.md, Copy or replay. For the test a millisecond is long."""
+    """docs/design/storage.md, Copy or replay. For the test a millisecond is long. The donor's admin
+    port speaks TLS, that of the other does not."""
     cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
     target = cluster.target("now")
-    stays, away = cluster.node(0), cluster.node(1, replay_max_s=0.001)
+    tls = Authority(tmp_path, "authority").leaf("n0")
+    stays = cluster.node(0, admin_cert_file=str(tls.cert), admin_key_file=str(tls.key))
+    away = cluster.node(1, replay_max_s=0.001)
     with running([stays, away]), cluster.client() as client:
         away.wait_ready()
         client.schedule(target, VALUE, id="before", in_=FAR_MS)
@@ -185,6 +194,8 @@ def test_a_node_that_was_away_for_long_copies_rather_than_replays(
         status = away.status()
         assert status["start"].startswith("copied another node's wheel: a replay of ")
         assert sum(status["ingested"]) > AWAY + LATER
+        report = report_of(cluster)
+        assert "n0" in report and "unreachable" not in report, report
 
         # Nobody is left to ask: it replays, and takes over.
         lose_disk(away)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from delayd.cluster.admin_client import get, opened
+from delayd.cluster.admin_client import get, opened, url_of
 from delayd.cluster.fetching import Member
 from delayd.cluster.member_proof import ANSWER_HEADER, Asked, MemberKeys
 from delayd.errors import DelaydError
@@ -60,7 +60,7 @@ class Peers:
         ComparisonError if etcd does not answer."""
         found: list[tuple[bool, str]] = []
         for name, member in self._known().items():
-            answer = get(f"http://{member.admin}/status")
+            answer = get(f"{url_of(member.admin)}/status")
             status = answer.fields() if answer else None
             if status is not None and status.get("ready"):
                 found.append((status.get("role") == "master", name))
@@ -174,7 +174,7 @@ class PeerSide:
     def _request_once(self, path: str, body: bytes) -> bytes | None:
         """Return the answer; None if it is worked on."""
         asked = Asked(self._keys, "POST", path, self._member.life, self._clock)
-        url, headers = f"http://{self._member.admin}{path}", {"authorization": asked.header}
+        url, headers = f"{url_of(self._member.admin)}{path}", {"authorization": asked.header}
         with opened(url, TIMEOUT_S, "POST", body, headers) as response:
             answer = response.read(ANSWER_BYTES_MAX)
             if response.status == AGAIN:

@@ -175,6 +175,9 @@ class _Line:
 
 
 def _place(admin: str) -> Place | None:
-    """Return host and port; None if that is no address."""
+    """Return host and port; None if that is no address, or names TLS, which a line does not
+    speak: then only the lease decides."""
+    if "://" in admin:
+        return None
     host, _, port = admin.rpartition(":")
     return (host, int(port)) if host and port.isdecimal() else None

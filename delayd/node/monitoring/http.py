@@ -13,6 +13,7 @@ POST /export  the node's pending messages at one cut, see exporting.py; with a t
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -143,7 +144,15 @@ def _answer(problem: str | None) -> JSONResponse:
 class AdminServer(uvicorn.Server):
     """Uvicorn in the node's own event loop: signals belong to the node."""
 
-    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        host: str,
+        port: int,
+        cert: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        """With a certificate, and its key, it speaks TLS."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -153,6 +162,8 @@ class AdminServer(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
+                ssl_certfile=cert,
+                ssl_keyfile=key,
             )
         )
 

@@ -141,6 +141,16 @@ SNAPSHOTS: tuple[Mutant, ...] = (
         is_simulated=False,
     ),
     one_edit(
+        "any-certificate",
+        "a node with TLS is known by the certificate that it announces",
+        "storage.md#snapshots",
+        "delayd/cluster/admin_client.py",
+        "        if hashlib.sha256(shown).hexdigest() != parts.username:\n",
+        "        if not shown:\n",
+        "tests/unit/cluster/test_admin_client.py::test_a_node_with_tls_is_known_by_its_certificate",
+        is_simulated=False,
+    ),
+    one_edit(
         "good-wheel-gives-way",
         "a wheel that can be used gives way to no copy",
         "storage.md#copy-or-replay",

@@ -5,9 +5,11 @@ import traceback
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 
 from delayd.config.cluster_key import proof_key
 from delayd.config.node import NodeConfig, load
+from delayd.config.security import certificate_digest
 from delayd.errors import ConfigError, ExitCode
 
 ENOUGH = """
@@ -139,6 +141,26 @@ def test_others_are_told_the_advertised_address_or_else_where_it_listens(file: P
     assert load(file).admin_address == "127.0.0.1:7070"
     line = 'admin_host = "0.0.0.0"\nadmin_advertised = "node-1.nodes:7171"'
     assert load(with_line(file, line)).admin_address == "node-1.nodes:7171"
+
+
+def test_a_node_with_tls_announces_its_certificate(file: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    one, other = authority.leaf("one"), authority.leaf("other", password="secret")
+    pair = f'admin_cert_file = "{one.cert}"\nadmin_key_file = "{one.key}"'
+    digest = certificate_digest(one.cert)
+    assert load(with_line(file, pair)).admin_address == f"https://{digest}@127.0.0.1:7070"
+    assert certificate_digest(one.both) == digest
+    for line, says in (
+        (f'admin_cert_file = "{one.cert}"', "go together"),
+        (f'admin_key_file = "{one.key}"', "go together"),
+        (pair.replace("one.key", "nowhere"), "cannot read"),
+        (pair.replace("one.crt", "nowhere"), "cannot read"),
+        (pair.replace("one.key", "one.crt"), "is not the key of"),
+        (pair.replace("one.key", "other.key"), "is encrypted"),
+    ):
+        assert says in problem_of(with_line(file, line)).message, line
+    with pytest.raises(ConfigError, match="no certificate in PEM"):
+        certificate_digest(other.key)
 
 
 @pytest.mark.parametrize(
