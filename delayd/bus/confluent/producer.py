@@ -11,6 +11,7 @@ Invariants:
 """
 
 import contextlib
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
@@ -36,6 +37,15 @@ CAUSE_WAIT_MS_MAX: Final = 1_000
 
 TOPICS_NAMED_MAX: Final = 5
 """How many of the refused topics an error's text names."""
+
+INIT_SLICE_MS: Final = 20
+"""How long librdkafka is asked for an epoch before it is asked what keeps it. It says so only when
+its time is over, and goes on meanwhile: then the same call may be repeated."""
+
+INIT_PAUSE_MS_MIN: Final = 5
+INIT_PAUSE_MS_MAX: Final = 500
+"""Before a coordinator that is busy is asked again: a transaction is ended in milliseconds, or for
+a reason that lasts."""
 
 PURGE_WAIT_MS_MAX: Final = 1_000
 """How long librdkafka may take to report the records that it drops."""
@@ -103,19 +113,44 @@ class ConfluentProducer:
         self._dead = False
         # The client must not be reachable from its own callbacks: dropping the last reference is
         # how it is closed.
+        self._properties = properties
         self._client: Client | None = Client(properties)
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """See the port; takes about 5 ms, 0.5 s after a predecessor's open transaction.
+        """See the port; takes about 5 ms, some 50 ms after a predecessor's open transaction.
+
+        A coordinator that has to end such a transaction first asks to be asked again. librdkafka
+        does so after 0.5 s, whatever its settings, and a new client at once.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        pause_ms = INIT_PAUSE_MS_MIN
+        while not self._initialise(deadline_ms):
+            self._client = None  # Closed, so that it asks no more.
+            threading.Event().wait(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, INIT_PAUSE_MS_MAX)
+            self._client = Client(self._properties)
+
+    def _initialise(self, deadline_ms: int) -> bool:
+        """Get an epoch; False if the coordinator is busy with the last one's transaction.
 
         Metadata is asked for first: librdkafka looks for the transaction coordinator over the
         connections that it has, and waits 0.5 s before it looks again if there is none yet.
         """
-        client = self._alive()
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        self._call("connect", partial(client.list_topics, timeout=timeout_ms / 1000))
-        left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
-        self._call("init_transactions", client.init_transactions, left_ms / 1000)
+        client, now_ms = self._alive(), self._clock.monotonic_ms
+        left_s = max(1, deadline_ms - now_ms()) / 1000
+        self._call("connect", partial(client.list_topics, timeout=left_s))
+        while (left_ms := deadline_ms - now_ms()) > INIT_SLICE_MS:
+            try:
+                client.init_transactions(INIT_SLICE_MS / 1000)
+                return True
+            except (KafkaException, SystemError) as error:
+                cause = _kafka_error(error)
+                if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                    return False
+                if not cause.retriable():
+                    self._fail("init_transactions", cause)
+        self._call("init_transactions", client.init_transactions, max(1, left_ms) / 1000)
+        return True
 
     def begin(self) -> None:
         """See the port; asks no broker, so that a fenced producer may pass it."""

@@ -101,6 +101,11 @@ class ControlLoop:
         return self._call_failures + self._announcements.failures
 
     @property
+    def found_dead_count(self) -> int:
+        """Masters that this node took for dead, by their pulse."""
+        return 0 if self._watch is None else self._watch.found_dead_count
+
+    @property
     def lease_margin_ms(self) -> int | None:
         """How long the master may still go on without another keepalive; None on a follower."""
         grant = self._grant

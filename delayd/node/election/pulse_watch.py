@@ -69,8 +69,9 @@ class PulseWatch:
         self._holder = holder
         self._tell = tell
         self._restraint = Restraint()
-        self.condemned_count = 0
-        """Leaderships that this node took for dead."""
+        self.found_dead_count = 0
+        """Leaderships whose master this node took for dead."""
+        self._found_dead: Holder | None = None
 
     async def run(self) -> None:
         """Watch whoever leads, until cancelled."""
@@ -111,7 +112,6 @@ class PulseWatch:
         if isinstance(order, Rest) and order.verdict is Verdict.PARTED:
             self._tell(facts.LeaderParted(self._clock.monotonic_ms()))
         elif isinstance(order, Rest):
-            self.condemned_count += 1
             log.warning("master_found_dead", master=holder.node, nonce=holder.nonce)
             while self._holder() == holder:
                 self._depose(holder)
@@ -135,6 +135,8 @@ class PulseWatch:
         return is_missed
 
     def _depose(self, holder: Holder) -> None:
+        self.found_dead_count += self._found_dead != holder
+        self._found_dead = holder
         now_ms = self._clock.monotonic_ms()
         if self._restraint.may_depose_ms(now_ms) <= now_ms:
             self._tell(facts.LeaderFoundDead(now_ms, holder.lease_id))

@@ -304,6 +304,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Elections that this node won.",
         lambda of: of.control.won_count,
     ),
+    _counter(
+        "delayd_masters_found_dead_total",
+        "Masters whose pulse this node judged to be dead or missed by most nodes.",
+        lambda of: of.control.found_dead_count,
+    ),
     _counters(
         "delayd_leaderships_ended_total",
         "reason",

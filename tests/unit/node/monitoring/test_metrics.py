@@ -56,6 +56,7 @@ FIGURES: dict[str, Any] = {
     "control.state": State.MASTER,
     "control.etcd_failures": 5,
     "control.won_count": 2,
+    "control.found_dead_count": 1,
     "control.ended": {"lease-lost": 1},
     "control.lease_margin_ms": 1_500,
     "frontier.term": 3,

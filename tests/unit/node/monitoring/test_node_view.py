@@ -42,6 +42,7 @@ class Standing:
     master_name: str | None = "somebody"
     lease_margin_ms: int | None = None
     won_count = 0
+    found_dead_count = 0
     ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
     etcd_failures = 0
 
