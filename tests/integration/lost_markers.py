@@ -7,7 +7,7 @@ Not here: what delayd makes of it.
 from pathlib import Path
 from typing import NamedTuple
 
-from defects.batches import HEAD_BYTES, Batch, batches_of
+from defects.batches import HEAD_BYTES, batches_of
 from defects.surgery import DERIVED
 
 BOOKS = (
@@ -44,21 +44,28 @@ def lose_tail(data: Path, topic: str, partition: int) -> Cut:
     return Cut(len(batches) - at, batches[at].base_offset)
 
 
-def lose_from(data: Path, topic: str, partition: int, offset: int) -> Cut:
-    """Take all from an offset on from a stopped broker's log."""
+def lose_last_marker(data: Path, topic: str, partition: int) -> bool:
+    """Take the last marker that stands behind records out of a stopped broker's log, and leave what
+    came behind it: a marker that was never written. Return whether there was one."""
     folder = data / f"{topic}-{partition}"
     segment = max(folder.glob("*.log"))
-    content = segment.read_bytes()
-    batches = list(batches_of(content))
-    kept = [batch for batch in batches if batch.last_offset < offset]
-    segment.write_bytes(content[: sum(HEAD_BYTES + len(batch.records) for batch in kept)])
+    batches = list(batches_of(segment.read_bytes()))
+    places = [n for n in range(1, len(batches)) if batches[n].is_control]
+    places = [n for n in places if not batches[n - 1].is_control]
+    if not places:
+        return False
+    batches.pop(places[-1])
+    segment.write_bytes(b"".join(batch.to_bytes() for batch in batches))
     _forget(data, folder)
-    return Cut(len(batches) - len(kept), offset)
+    return True
 
 
-def batches_in(data: Path, topic: str, partition: int) -> list[Batch]:
-    """The batches of a log's last segment."""
-    return list(batches_of(max((data / f"{topic}-{partition}").glob("*.log")).read_bytes()))
+def ends_with_marker(data: Path, topic: str, partition: int) -> bool:
+    """Does the log end with a marker behind records?"""
+    batches = list(batches_of(max((data / f"{topic}-{partition}").glob("*.log")).read_bytes()))
+    return (
+        len(batches) > 1 and batches[-1].is_control and not all(each.is_control for each in batches)
+    )
 
 
 def _forget(data: Path, folder: Path) -> None:

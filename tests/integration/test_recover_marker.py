@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from clusters import TestCluster, make_cluster
 from lost_markers import lose_tail
 from nodes import CLOCK, HANGS_S, NodeProcess, delayd_in_process, node_group, wait_for
-from topics_read import read_until
+from topics_read import Seen, read_until
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.raw import Marker, Place
@@ -33,7 +34,9 @@ BROKER = "broker-1"
 TIMEOUT_MS = int(HANGS_S * 1000)
 IDLE_MS = 15_000
 """So that the step that delivers is the last one of a node that is killed soon."""
-AHEAD_MS = 4_000
+AHEAD_MS = 6_000
+RETRY_MS = 10_000
+"""The nodes are killed before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Case:
     cluster: TestCluster
     node: NodeProcess
     targets: tuple[str, str]
+    late: str
+    """A target that does not exist when its message is due: the step writes to the buffer, too."""
 
     @property
     def frontier(self) -> str:
@@ -72,19 +77,26 @@ class Case:
             marker = Marker(active.producer, False, max(0, active.coordinator_epoch), -1)
             raw.write_marker(place, marker, TIMEOUT_MS)
 
-    def go_on(self) -> None:
-        """Start the node again, deliver once more, and count everything."""
-        with node_group([self.node]), self.cluster.client() as client:
-            self.node.start()
-            for target in self.targets:
+    def judge(self) -> None:
+        """Have the node, which runs again, deliver once more, and count everything."""
+        wanted = {
+            target: [b"%s-%d" % (target.encode(), n) for n in range(COUNT)]
+            for target in self.targets
+        }
+        wanted[self.late] = [b"retried"]
+        with self.cluster.client() as client:
+            for target in wanted:
                 client.schedule(target, b"last", at=0)
-            for target in self.targets:
-                seen = read_until(
-                    self.cluster.bootstrap, target, lambda s: any(r.value == b"last" for r in s)
-                )
-                found = Counter(record.value for record in seen)
-                wanted = [b"%s-%d" % (target.encode(), n) for n in range(COUNT)]
-                assert found == Counter([*wanted, b"last"]), f"{target} of {self.cluster.name}"
+        for target, values in wanted.items():
+            enough = {b"last", *values}
+            seen = read_until(self.cluster.bootstrap, target, partial(holds, enough))
+            found = Counter(record.value for record in seen)
+            assert found == Counter([*values, b"last"]), f"{target} of {self.cluster.name}"
+
+
+def holds(values: set[bytes], seen: list[Seen]) -> bool:
+    """Are these all there?"""
+    return values <= {record.value for record in seen}
 
 
 @pytest.fixture(scope="module")
@@ -97,12 +109,16 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @contextmanager
 def delivered(brokers: LocalCluster, folder: Path, count: int) -> Iterator[list[Case]]:
     """Clusters that have delivered, and whose nodes were killed then."""
-    clusters = [make_cluster(brokers, folder / str(number), 2) for number in range(count)]
+    clusters = [
+        make_cluster(brokers, folder / str(n), 1, retry_delays_ms=(RETRY_MS,) * 3)
+        for n in range(count)
+    ]
     cases = [
         Case(
             each,
             each.node(0, idle_step_interval_ms=IDLE_MS),
             (each.target("a", 1), each.target("b", 1)),
+            f"target.{each.name}.late",
         )
         for each in clusters
     ]
@@ -110,15 +126,19 @@ def delivered(brokers: LocalCluster, folder: Path, count: int) -> Iterator[list[
         for node in nodes:
             node.start()
         wait_for(lambda: all(node.is_master() for node in nodes), "every node leads")
+        due_ms = CLOCK.wall_ms() + AHEAD_MS
         for case in cases:
-            deliver(case)
+            schedule(case, due_ms)
+        for case in cases:
+            for target in case.targets:
+                seen = read_until(case.cluster.bootstrap, target, lambda s: len(s) >= COUNT)
+                assert len({record.header("delayd-fired") for record in seen}) == 1, "one step"
             case.node.kill()
         yield cases
 
 
-def deliver(case: Case) -> None:
-    """Have one step deliver to both targets, and wait until it has."""
-    due_ms = CLOCK.wall_ms() + AHEAD_MS
+def schedule(case: Case, due_ms: int) -> None:
+    """For one step: messages for both targets, and one for a topic that does not exist yet."""
     with case.cluster.client() as client:
         told = [
             client.schedule_async(
@@ -127,11 +147,9 @@ def deliver(case: Case) -> None:
             for n in range(COUNT)
             for target in case.targets
         ]
+        told.append(client.schedule_async(case.late, b"retried", at=due_ms))
         for each in told:
             each.result(HANGS_S)
-    for target in case.targets:
-        seen = read_until(case.cluster.bootstrap, target, lambda s: len(s) >= COUNT)
-        assert len({record.header("delayd-fired") for record in seen}) == 1, "one step"
 
 
 def step_of(case: Case) -> int:
@@ -154,22 +172,24 @@ def test_lost_markers_are_mended_and_each_message_is_delivered_once(
         steps = [step_of(case) for case in (of_target, of_frontier, by_hand, of_all)]
         data = brokers.directory / "data" / BROKER
         brokers.stop(BROKER)
-        lose_tail(data, of_target.targets[0], 0)
+        for topic in (of_target.targets[0], of_target.cluster.buffer):
+            lose_tail(data, topic, 0)
         lose_tail(data, of_frontier.frontier, 0)
         for topic in (by_hand.frontier, by_hand.targets[0]):
             lose_tail(data, topic, 0)
-        for topic in (of_all.frontier, *of_all.targets):
+        for topic in (of_all.frontier, of_all.cluster.buffer, *of_all.targets):
             lose_tail(data, topic, 0)
         brokers.start(BROKER)
 
-        # A target's marker: what hangs becomes visible where it is.
+        # Those of a target and of the buffer: what hangs becomes visible where it is.
         dry = of_target.recover()
-        assert fates(dry) == {of_target.targets[0]: "committed"} and not dry["committed"]
-        [piece] = dry["pieces"]
+        lost = (of_target.targets[0], of_target.cluster.buffer)
+        assert fates(dry) == dict.fromkeys(lost, "committed") and not dry["committed"]
+        [piece] = [piece for piece in dry["pieces"] if piece["kind"] == "target"]
         assert {record["id"] for record in piece["records"]} == {
             f"{of_target.targets[0]}{n}" for n in range(COUNT)
         }
-        assert of_target.recover("--yes")["committed"] == COUNT
+        assert of_target.recover("--yes")["committed"] == COUNT + 1
         assert of_target.recover("--yes") == of_target.recover(), "nothing is left"
 
         # The frontier's: the successor must not read the one before.
@@ -193,4 +213,7 @@ def test_lost_markers_are_mended_and_each_message_is_delivered_once(
         assert step_of(of_all) == steps[3] - 1
 
         for case in (of_target, of_frontier, by_hand, of_all):
-            case.go_on()
+            case.cluster.create_topic(case.late)
+            case.node.start()
+        for case in (of_target, of_frontier, by_hand, of_all):
+            case.judge()

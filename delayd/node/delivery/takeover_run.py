@@ -97,8 +97,8 @@ def _error(refused: Refuse, topic: str) -> DelaydError:
         case Refusal.MARKER_LOST:
             return FrontierError(
                 f"{topic}: {refused.detail}",
-                remedy="see docs/operations.md, 'A lost commit marker'; delivering now could "
-                "double messages",
+                remedy="stop all nodes and run `delayd recover marker`, see docs/operations.md, "
+                "'A lost commit marker'; delivering now could double messages",
             )
         case Refusal.OTHER_TOPIC:
             return FrontierError(

@@ -302,6 +302,27 @@ def test_what_a_step_wrote_to_delayds_own_topics_is_its_own(
     assert dealt.step is not None and dealt.step.name.now_ms == now_of(2)
 
 
+def test_what_a_failed_step_wrote_to_the_buffer_is_not_taken_for_the_steps_before() -> None:
+    """It has no frontier record, and its coordinator has aborted it under a higher epoch."""
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log._ends[BUFFER] = 15
+    log.write(BUFFER, [([("delayd-continues", b"1")], b"")])
+    log.end(BUFFER, ABORT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
+    assert log.plan(full(1)).is_empty
+
+
+def test_a_step_with_an_epoch_of_its_own_is_known_by_the_one_before() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    own = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
+    log._ends[BUFFER] = 15
+    log.write(BUFFER, [([("delayd-continues", b"1")], b"")], own)
+    log.write(FRONTIER, [([], encode(frontier(2)))], own)
+    log.end(FRONTIER, COMMIT, own)
+    assert endings(log.plan(frontier(2))) == {BUFFER: True}
+
+
 def test_a_letter_of_an_unknown_step_follows_the_steps_of_its_producer() -> None:
     for how, fate in ((COMMIT, Fate.COMMITTED), (ABORT, Fate.ABORTED)):
         log = Log()

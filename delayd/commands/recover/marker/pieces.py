@@ -184,7 +184,8 @@ class Steps:
         self.by_name: dict[StepName, Step] = {}
         self.unclear: list[Piece] = []
         """Of which no step is known."""
-        self._of_producer: dict[ProducerEpoch, list[Step]] = {}
+        self._of_producer: dict[int, list[Step]] = {}
+        """By its id, in the order in which they were taken."""
         self._tools: set[ProducerEpoch] = set()
         """Producers of earlier runs of this program."""
         self._copies: dict[Place, set[object]] = {}
@@ -204,9 +205,9 @@ class Steps:
                 step.record = found
                 step.pieces.append(_piece(run, [record], keeps=True))
         for step in self.by_name.values():
-            self._of_producer.setdefault(step.name.producer, []).append(step)
+            self._of_producer.setdefault(step.name.producer.id, []).append(step)
         for steps in self._of_producer.values():
-            steps.sort(key=lambda step: step.record.frontier.step if step.record else 0)
+            steps.sort(key=_order)
 
     def add(self, run: Run) -> None:
         """Give each record of a run to its step. The run keeps none of them if they are visible."""
@@ -258,17 +259,33 @@ class Steps:
             said = _at_ms(record)
         if said is not None:
             return StepName(producer, said)
-        steps = self._of_producer.get(producer, [])
-        if len(steps) == 1 and run.marker is not None and run.marker.producer != producer:
-            return steps[0].name  # a transaction has an epoch of its own
         found: Step | None = None
         if run.kind is Kind.BUFFER:
-            found = _reaching(steps, _own_writes, record.partition, record.offset)
+            found = self._reaching(producer, _own_writes, record.partition, record.offset)
         elif run.kind is Kind.DEAD and header(record.headers, "delayd-reason") != Reason.DEAD.slug:
             partition, _, offset = (header(record.headers, "delayd-source") or "").partition("/")
             if partition.isdigit() and offset.isdigit():
-                found = _reaching(steps, _offsets, int(partition), int(offset))
+                found = self._reaching(producer, _offsets, int(partition), int(offset))
         return None if found is None else found.name
+
+    def _reaching(
+        self,
+        producer: ProducerEpoch,
+        reach: Callable[[FrontierRecord, int], int],
+        partition: int,
+        offset: int,
+    ) -> Step | None:
+        """Return the first step of this producer that reaches an offset of the buffer, if the step
+        before it, of whatever epoch, is known not to."""
+        before: int | None = None
+        for step in self._of_producer.get(producer.id, ()):
+            if step.record is None or partition >= step.record.settings.partitions:
+                return None
+            reached = reach(step.record, partition)
+            if step.name.producer == producer and reached >= offset:
+                return step if before is not None and before < offset else None
+            before = reached
+        return None
 
 
 def _piece(run: Run, records: list[Record], *, keeps: bool) -> Piece:
@@ -286,30 +303,17 @@ def _same_frontier(record: FrontierRecord) -> object:
     return record.now_ms, record.counts, record.digest
 
 
+def _order(step: Step) -> tuple[int, int]:
+    assert step.record is not None, "these have frontier records"
+    return step.name.producer.epoch, step.record.frontier.step
+
+
 def _own_writes(record: FrontierRecord, partition: int) -> int:
     return record.frontier.own_writes[partition]
 
 
 def _offsets(record: FrontierRecord, partition: int) -> int:
     return record.frontier.offsets[partition] - 1
-
-
-def _reaching(
-    steps: Sequence[Step],
-    reach: Callable[[FrontierRecord, int], int],
-    partition: int,
-    offset: int,
-) -> Step | None:
-    """Return the first step that reaches this offset, if the one before it is known not to."""
-    before: int | None = None
-    for step in steps:
-        if step.record is None or partition >= len(step.record.frontier.offsets):
-            return None
-        reached = reach(step.record, partition)
-        if reached >= offset:
-            return step if before is not None and before < offset else None
-        before = reached
-    return None
 
 
 def _at_ms(record: Record) -> int | None:
