@@ -10,13 +10,23 @@ SOURCE = "lost-markers.md#what-is-done"
 
 MARKERS: tuple[Mutant, ...] = (
     one_edit(
-        "marker-commits-an-invisible-step",
-        "a step of which nothing is visible is aborted: a node repeats it",
+        "marker-commits-what-was-aborted",
+        "a step of which nothing is visible, and something was aborted, is aborted as a whole",
         SOURCE,
         DECIDING,
-        "    if any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):\n",
-        "    if step.pieces:\n",
-        f"{TESTS}::test_a_step_of_which_nothing_is_visible_never_was",
+        "    elif len(hanging) == len(step.pieces) and _could_be_next(step, last):\n",
+        "    elif hanging and _could_be_next(step, last):\n",
+        f"{TESTS}::test_a_step_that_was_aborted_somewhere_never_was",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-commits-an-incomplete-step",
+        "a step of which nothing is visible is committed only if all of it was written",
+        SOURCE,
+        DECIDING,
+        "    if record is None or lacks_some(step):\n",
+        "    if record is None:\n",
+        f"{TESTS}::test_an_incomplete_step_of_which_nothing_is_visible_never_was",
         is_simulated=False,
     ),
     one_edit(

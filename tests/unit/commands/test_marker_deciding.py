@@ -178,14 +178,43 @@ def test_the_frontiers_lost_marker_is_written_last() -> None:
     assert [ending.run.place for ending in plan.endings] == [A, FRONTIER]
 
 
-def test_a_step_of_which_nothing_is_visible_never_was() -> None:
+def test_a_complete_step_of_which_nothing_is_visible_is_committed_as_a_whole() -> None:
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
     log.step(2, LOST, LOST, LOST)
     plan = log.plan(full(1))
-    assert endings(plan) == {A: False, B: False, FRONTIER: False}
-    assert plan.endings[-1].run.place == FRONTIER
-    assert not plan.again and plan.frontier is None and not plan.problems
+    assert endings(plan) == {A: True, B: True, FRONTIER: True}
+    assert plan.endings[-1].run.place == FRONTIER and not plan.again
+
+
+def test_a_step_that_was_aborted_somewhere_never_was() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.step(2, LOST, ABORT, LOST)
+    plan = log.plan(full(1))
+    assert endings(plan) == {A: False, FRONTIER: False}
+    assert plan.endings[-1].run.place == FRONTIER and not plan.again and not plan.problems
+
+
+def test_an_incomplete_step_of_which_nothing_is_visible_never_was() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.target(A, 2, LOST)
+    log.write(FRONTIER, [([], encode(full(2)))])
+    assert endings(log.plan(full(1))) == {A: False, FRONTIER: False}
+
+
+def test_a_step_without_a_frontier_record_never_was() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.target(A, 2, LOST)
+    assert endings(log.plan(full(1))) == {A: False}
+
+
+def test_a_step_that_another_one_has_followed_is_not_committed_behind_it() -> None:
+    log = Log()
+    log.step(2, LOST, LOST, LOST)
+    assert set(endings(log.plan(full(3))).values()) == {False}
 
 
 def test_a_step_that_may_be_visible_where_nobody_may_look_is_not_aborted() -> None:

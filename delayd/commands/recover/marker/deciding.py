@@ -5,7 +5,9 @@
         what was aborted            is written again, as it was
     something is visible, the frontier record was aborted, and a later one covers what it did
         a later step has repeated it: what was visible is doubled already, what hangs is aborted
-    nothing is visible
+    nothing is visible, nothing was aborted, and the step is complete and the next one
+        what hangs is committed: as its master was about to do, or has done
+    nothing is visible otherwise
         what hangs is aborted: for readers the step never was, and the successor repeats it
 
 A run that hangs is of several steps if transactions came behind a lost marker. If these want
@@ -137,12 +139,22 @@ def _of_step(step: Step, last: FrontierRecord, plan: Plan, *, is_all_seen: bool)
             f"the step at {step.name.now_ms} ms may be visible in partitions that this user may "
             "not read"
         )
+    elif len(hanging) == len(step.pieces) and _could_be_next(step, last):
+        fate = Fate.COMMITTED
     for piece in hanging if fate is not Fate.COMMITTED else hidden:
         is_hanging = piece.state is State.HANGING
         copied = {record.offset for record in piece.copied}
         records = [record for record in piece.records if record.offset not in copied]
         if records:
             yield Dealt(step, piece, records, fate if is_hanging else Fate.AGAIN)
+
+
+def _could_be_next(step: Step, last: FrontierRecord) -> bool:
+    """Return whether a step is complete, and takes up where the last visible one ended."""
+    record = step.record
+    if record is None or lacks_some(step):
+        return False
+    return last.frontier.precedes(record.frontier)
 
 
 def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
