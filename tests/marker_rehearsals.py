@@ -39,6 +39,8 @@ SPREAD_MS = 5_000
 LEAD_MS = 2_000
 RECOVER_TRIES = 40
 AUDIT_S = 600
+WAIT_S = 90
+"""For the last message of a target."""
 
 
 def send(cluster: TestCluster, targets: list[str], late: str, chance: random.Random) -> int:
@@ -128,6 +130,7 @@ def rehearse(brokers: LocalCluster, folder: Path, seed: int, *, audits: bool) ->
         lost = lose(brokers.directory / "data" / BROKER, partitions, chance)
         brokers.start(BROKER)
         result, tries = recover(cluster)
+        print(json.dumps({"seed": seed, "lost": lost, "recovered": result}), file=sys.stderr)
         cluster.create_topic(late)
         ends = [(topic, number) for topic in targets for number in range(2)] + [(late, 0)]
         node.start()
@@ -139,7 +142,7 @@ def rehearse(brokers: LocalCluster, folder: Path, seed: int, *, audits: bool) ->
         lasts = Counter(topic for topic, _ in ends)
         alive = {b"%d" % n for n in range(COUNT)} - {b"%d" % n for n in range(1, COUNT, 20)}
         for topic in (*targets, late):
-            seen = read_until(cluster.bootstrap, topic, partial(are_over, lasts[topic]))
+            seen = read_until(cluster.bootstrap, topic, partial(are_over, lasts[topic]), WAIT_S)
             counted.update(record.value for record in seen if record.value != b"last")
         doubled = sorted(n.decode() for n, count in counted.items() if n and count > 1)
         missing = sorted(each.decode() for each in alive - counted.keys())
