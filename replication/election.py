@@ -10,7 +10,9 @@ Invariants:
   at or past its deadline.
 - Deadline = time at which the last successful keepalive (or the grant) was *ordered*, which is not
   after it was sent, + the TTL granted - 20 %. A late answer moves it no further than that.
-- At or past the deadline no keepalive is ordered, and delivery is stopped whatever etcd says.
+- Without a fence no keepalive is ordered at or past the deadline, and delivery is stopped whatever
+  etcd says. With one, delivery goes on: etcd's word that another leads ends it, not its silence.
+  Nobody takes over meanwhile: who has no live lease and has not begun a term orders nothing there.
 - RevokeLease of a lease that delivery ran under comes after the DeliveryStopped of that delivery.
 - At most one call to etcd is in flight (not counting RevokeLease, whose answer is not needed). Each
   is answered by exactly one event, within the caller's time-out. An answer that was not asked for
@@ -23,12 +25,12 @@ Source: docs/design/election.md, with a diagram of `TRANSITIONS`.
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
 from replication.election_facts import (
     ANSWERS,
+    LEADING,
     Call,
     CallFailed,
     Campaign,
@@ -50,35 +52,27 @@ from replication.election_facts import (
     LeaseGranted,
     LeaseKept,
     PollLeader,
+    RenewGrant,
     ResignReason,
     RevokeLease,
     ShutdownRequested,
     StartDelivery,
+    State,
     StopDelivery,
 )
-from replication.election_times import (
-    COOL_DOWN_POLLS,
-    RESIGNED_FOR,
-    ElectionTimes,
-    HeldLease,
-)
-
-
-class State(Enum):
-    """The role of the node in this election."""
-
-    FOLLOWER = "follower"
-    CAMPAIGNING = "campaigning"
-    MASTER = "master"
-    RESIGNING = "resigning"
-    STOPPED = "stopped"
+from replication.election_times import RESIGNED_FOR, ElectionTimes, HeldLease
+from replication.election_turn import Turn
 
 
 class Election:
     """One node's part in the election of one shard. `nonce` is unique to this life of the node."""
 
-    def __init__(self, nonce: str, times: ElectionTimes | None = None) -> None:
+    def __init__(
+        self, nonce: str, times: ElectionTimes | None = None, *, is_fenced: bool = False
+    ) -> None:
+        """`is_fenced`: a successor can fence a master, which then outlives its lease."""
         self._nonce = nonce
+        self.is_fenced = is_fenced
         self._times = times or ElectionTimes()
         self._state = State.FOLLOWER
         self._now_ms = 0
@@ -87,14 +81,12 @@ class Election:
         self._ordered_ms = 0
         self._next_poll_ms = 0
         self._next_keep_alive_ms = 0
-        self._absent_since_ms: int | None = None
         self._dead_lease_id: int | None = None
         """Of a leader that is taken for dead and not deposed yet."""
         self._has_died = False
         """Is the leader taken for dead, or was the last one before the key became absent?"""
-        self._not_before_ms = 0
         self._progressed_ms = 0
-        self._behind = False
+        self._turn = Turn(self._times, lets_reclaim=is_fenced)
         self._resigned_for: ResignReason | None = None
 
     @property
@@ -106,15 +98,23 @@ class Election:
     def wake_ms(self) -> int | None:
         """When (monotonic ms) the next Ticked can have an effect; None: after another fact only."""
         times: list[int] = []
-        if self._state in (State.FOLLOWER, State.CAMPAIGNING) and self._call is None:
-            times.append(self._next_poll_ms)
-        if self._state in (State.CAMPAIGNING, State.MASTER) and self._lease is not None:
+        if self._call is None and not self._is_stuck:
+            if self._state in (State.FOLLOWER, State.CAMPAIGNING, State.RECLAIMING):
+                times.append(self._next_poll_ms)
+            if self._state in (State.MASTER, State.ALONE):
+                times.append(self._next_keep_alive_ms)
+        is_held = self._state in (State.CAMPAIGNING, State.MASTER, State.RECLAIMING)
+        if is_held and self._lease is not None:
             times.append(self._lease.deadline_ms)
         if self._state is State.MASTER:
             times.append(self._progressed_ms + self._times.stall_ms)
-            if self._call is None:
-                times.append(self._next_keep_alive_ms)
         return min(times, default=None)
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True if a master's delivery loop shows no sign of life."""
+        silent_ms = self._now_ms - self._progressed_ms
+        return self._state in LEADING and silent_ms >= self._times.stall_ms
 
     def handle(self, event: Event) -> Effects:
         """Take one fact; return the orders that follow, to be carried out in this order."""
@@ -134,31 +134,41 @@ class Election:
     def _by_time(self, act: Callable[[], Effects]) -> Effects:
         before = self._state
         effects = act()
-        assert self._state in (before, BY_TIME.get(before)), f"time led to {self._state}"
+        leads_to = (before, *BY_TIME.get(before, ()))
+        assert self._state in leads_to, f"time led to {self._state}"
         return effects
 
     def _check_deadline(self) -> Effects:
         if self._lease is None or self._now_ms < self._lease.deadline_ms:
             return ()
         if self._state is State.MASTER:
-            return self._resign(ResignReason.LEASE_EXPIRED)
-        if self._state is State.CAMPAIGNING:
+            if not self.is_fenced:
+                return self._resign(ResignReason.LEASE_EXPIRED)
+            self._state = State.ALONE
+        elif self._state is State.CAMPAIGNING:
             return self._give_up()
+        elif self._state is State.RECLAIMING:
+            self._lease = None  # Not revoked: delivery may have begun under it. It runs out.
         return ()
 
     def _do_what_is_due(self) -> Effects:
-        if self._state is State.MASTER:
+        if self._is_stuck:
             # A stuck master must not keep its lease: without a sign of life no keepalive is sent.
-            if self._now_ms - self._progressed_ms >= self._times.stall_ms:
-                return self._resign(ResignReason.DELIVERY_STALLED)
-            if self._call is None and self._now_ms >= self._next_keep_alive_ms:
-                assert self._lease is not None, "a master has a lease"
-                return self._order(KeepAlive(self._lease.id))
+            # While etcd is silent nobody could replace it, so it only keeps quiet.
+            is_known = self._state is State.MASTER
+            return self._resign(ResignReason.DELIVERY_STALLED) if is_known else ()
         if self._state is State.FOLLOWER and self._call is None and self._dead_lease_id is not None:
             lease_id, self._dead_lease_id = self._dead_lease_id, None
             return self._order(Depose(lease_id))
         if (
-            self._state in (State.FOLLOWER, State.CAMPAIGNING)
+            self._state in (State.MASTER, State.ALONE)
+            and self._call is None
+            and self._now_ms >= self._next_keep_alive_ms
+        ):
+            assert self._lease is not None, "a master has a lease"
+            return self._order(KeepAlive(self._lease.id))
+        if (
+            self._state in (State.FOLLOWER, State.CAMPAIGNING, State.RECLAIMING)
             and self._call is None
             and self._now_ms >= self._next_poll_ms
         ):
@@ -177,19 +187,13 @@ class Election:
     def _follow_or_ask_for_a_lease(self, event: LeaderRead) -> Effects:
         if event.leader is not None:
             # Even with this node's nonce: then its lease is one of a former campaign and runs out.
-            self._absent_since_ms = None
+            self._turn.forget(self._now_ms)
             if event.leader.lease_id != self._dead_lease_id:
                 self._dead_lease_id = None
                 self._has_died = False
             return ()
         self._dead_lease_id = None
-        if self._absent_since_ms is None:
-            self._absent_since_ms = self._now_ms
-        # Nodes yield to others in rolling updates, and nobody is killed in those.
-        yield_polls = 0 if self._has_died else self._times.yield_polls
-        polls = self._times.behind_polls if self._behind else yield_polls
-        wait_ms = polls * self._times.poll_ms
-        if self._now_ms < max(self._not_before_ms, self._absent_since_ms + wait_ms):
+        if not self._turn.has_come(self._now_ms, has_died=self._has_died):
             return ()
         self._state = State.CAMPAIGNING
         return self._order(GrantLease(self._times.lease_ttl_s))
@@ -211,7 +215,8 @@ class Election:
 
     def _campaign_under(self, event: LeaseGranted) -> Effects:
         self._hold(event.lease_id, event.ttl_ms)
-        return self._check_deadline() or self._order(Campaign(event.lease_id))
+        late = self._check_deadline()
+        return late if self._lease is None else self._order(Campaign(event.lease_id))
 
     def _read_again_or_give_up(self, _: CallFailed) -> Effects:
         if self._lease is None:
@@ -237,41 +242,49 @@ class Election:
         # The lease ends even if the campaign may be under way: under a dead lease etcd refuses it,
         # and a key that it made ends with the lease.
         self._state = State.FOLLOWER
-        self._absent_since_ms = None
+        self._turn.forget(self._now_ms)
         self._next_poll_ms = self._now_ms + self._times.poll_ms
         return self._let_go()
 
     def _give_up_for(self, event: FaultFound) -> Effects:
-        self._cool_down(event.reason)
+        self._turn.cool_down(self._now_ms, event.reason)
         return self._give_up()
 
-    # MASTER
+    # MASTER and ALONE
 
     def _extend(self, event: LeaseKept) -> Effects:
         assert self._lease is not None, "a master has a lease"
         lease = self._hold(self._lease.id, event.ttl_ms)
-        return self._check_deadline() or (ExtendDeadline(lease.deadline_ms),)
+        if self._now_ms >= lease.deadline_ms:  # The answer came too late to be good for anything.
+            return self._check_deadline()
+        self._state = State.MASTER
+        return (ExtendDeadline(lease.deadline_ms),)
 
-    def _keep_alive_again(self, _: CallFailed) -> Effects:
-        # A keepalive may be repeated blindly, because it creates nothing.
-        self._next_keep_alive_ms = self._soonest_repetition_ms()
+    def _ask_again(self, _: CallFailed) -> Effects:
+        # A keepalive may be repeated blindly, because it creates nothing; a campaign is read again.
+        self._next_keep_alive_ms = self._next_poll_ms = self._soonest_repetition_ms()
         return ()
 
     def _note_progress(self, event: DeliveryProgressed) -> Effects:
         self._progressed_ms = max(self._progressed_ms, event.now_ms)
         return ()
 
-    def _resign_without_lease(self, _: LeaseFoundDead) -> Effects:
-        return self._resign(ResignReason.LEASE_LOST)
+    def _lose_lease(self, _: LeaseFoundDead) -> Effects:
+        if not self.is_fenced:
+            return self._resign(ResignReason.LEASE_LOST)
+        self._lease = None
+        return self._reclaim()
 
     def _resign_for(self, event: FaultFound) -> Effects:
+        if event.reason is ResignReason.LEASE_LOST and self.is_fenced:
+            return self._reclaim()
         return self._resign(event.reason)
 
     def _resign_to_stop(self, _: ShutdownRequested) -> Effects:
         return self._resign(ResignReason.SHUTDOWN)
 
     def _resign(self, reason: ResignReason) -> Effects:
-        assert self._state is State.MASTER, f"a {self._state.value} has nothing to resign from"
+        assert self._state in LEADING, f"a {self._state.value} has nothing to resign from"
         self._state = State.RESIGNING
         self._resigned_for = reason
         return (StopDelivery(reason),)
@@ -281,17 +294,39 @@ class Election:
         self._resigned_for = RESIGNED_FOR[event.ended] or ResignReason.LEASE_EXPIRED
         return self._rest()
 
+    # RECLAIMING
+
+    def _reclaim(self) -> Effects:
+        before, self._state = self._state, State.RECLAIMING
+        if before is not State.RECLAIMING:
+            self._next_poll_ms = self._now_ms
+        # What is left of the lease is good for nothing more, above all not for a takeover.
+        return (ExtendDeadline(self._now_ms),) if before is State.MASTER else ()
+
+    def _reclaim_or_resign(self, event: LeaderRead | CampaignAnswered) -> Effects:
+        leader = event.leader
+        if leader is None:
+            if self._lease is None:
+                return self._order(GrantLease(self._times.lease_ttl_s))
+            return self._order(Campaign(self._lease.id))
+        if leader.nonce != self._nonce:
+            return self._resign(ResignReason.LEASE_LOST)
+        if self._lease is None or leader.lease_id != self._lease.id:
+            return ()  # The key of a former campaign, which runs out.
+        self._state = State.MASTER
+        return (RenewGrant(leader, self._lease.deadline_ms),)
+
     # RESIGNING
 
     def _follow_or_stop(self, event: DeliveryStopped) -> Effects:
         # A failure of delivery on its way to rest counts too, asked or not.
         found = RESIGNED_FOR[event.ended]
         if found is not None:
-            self._cool_down(found)
+            self._turn.cool_down(self._now_ms, found)
         return self._rest()
 
     def _note_fault(self, event: FaultFound) -> Effects:
-        self._cool_down(event.reason)
+        self._turn.cool_down(self._now_ms, event.reason)
         return ()
 
     def _note_shutdown(self, _: ShutdownRequested) -> Effects:
@@ -305,22 +340,18 @@ class Election:
         return self._let_go()
 
     def _note_lag(self, event: LagChanged) -> Effects:
-        self._behind = event.behind
+        self._turn.is_behind = event.behind
         return ()
 
     def _rest(self) -> Effects:
         assert self._resigned_for is not None, "delivery ended for a reason"
-        self._cool_down(self._resigned_for)
+        self._turn.cool_down(self._now_ms, self._resigned_for)
         stopping = self._resigned_for is ResignReason.SHUTDOWN
         self._state = State.STOPPED if stopping else State.FOLLOWER
         self._resigned_for = None
-        self._absent_since_ms = None
+        self._turn.forget(self._now_ms)
         self._next_poll_ms = self._now_ms + self._times.poll_ms
         return self._let_go()
-
-    def _cool_down(self, reason: ResignReason) -> None:
-        until_ms = self._now_ms + COOL_DOWN_POLLS[reason] * self._times.poll_ms
-        self._not_before_ms = max(self._not_before_ms, until_ms)
 
     def _hold(self, lease_id: int, ttl_ms: int) -> HeldLease:
         # Counts from the order, not from the answer: the TTL may run since then.
@@ -341,6 +372,8 @@ class Election:
 
 Transition = tuple[Callable[[Election, Any], Effects], *tuple[State, ...]]
 """The action of a fact in a state, and the states that may follow."""
+
+_RECLAIMED = (State.RECLAIMING, State.MASTER, State.RESIGNING)
 
 TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType(
     {
@@ -364,12 +397,34 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
         },
         State.MASTER: {
             LeaseKept: (Election._extend, State.MASTER, State.RESIGNING),
-            LeaseFoundDead: (Election._resign_without_lease, State.RESIGNING),
-            CallFailed: (Election._keep_alive_again, State.MASTER),
+            LeaseFoundDead: (Election._lose_lease, State.RESIGNING, State.RECLAIMING),
+            CallFailed: (Election._ask_again, State.MASTER),
             DeliveryProgressed: (Election._note_progress, State.MASTER),
             DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
-            FaultFound: (Election._resign_for, State.RESIGNING),
+            FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
             LagChanged: (Election._note_lag, State.MASTER),
+            ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
+        },
+        State.ALONE: {
+            LeaseKept: (Election._extend, State.MASTER, State.ALONE),
+            LeaseFoundDead: (Election._lose_lease, State.RECLAIMING),
+            CallFailed: (Election._ask_again, State.ALONE),
+            DeliveryProgressed: (Election._note_progress, State.ALONE),
+            DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
+            FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
+            LagChanged: (Election._note_lag, State.ALONE),
+            ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
+        },
+        State.RECLAIMING: {
+            LeaderRead: (Election._reclaim_or_resign, *_RECLAIMED),
+            LeaseGranted: (Election._campaign_under, State.RECLAIMING),
+            CampaignAnswered: (Election._reclaim_or_resign, *_RECLAIMED),
+            LeaseFoundDead: (Election._lose_lease, State.RECLAIMING),
+            CallFailed: (Election._ask_again, State.RECLAIMING),
+            DeliveryProgressed: (Election._note_progress, State.RECLAIMING),
+            DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
+            FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
+            LagChanged: (Election._note_lag, State.RECLAIMING),
             ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
         },
         State.RESIGNING: {
@@ -385,10 +440,10 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
 )
 """All transitions. A fact that a state does not list changes only the time."""
 
-BY_TIME: Mapping[State, State] = MappingProxyType(
+BY_TIME: Mapping[State, tuple[State, ...]] = MappingProxyType(
     {
-        State.CAMPAIGNING: State.FOLLOWER,
-        State.MASTER: State.RESIGNING,
+        State.CAMPAIGNING: (State.FOLLOWER,),
+        State.MASTER: (State.RESIGNING, State.ALONE),
     }
 )
 """Where the time of any fact may lead first: a deadline passed, or delivery is stuck."""

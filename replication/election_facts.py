@@ -1,4 +1,4 @@
-"""The facts and the orders of an election: its whole vocabulary, frozen.
+"""The states, facts and orders of an election: its whole vocabulary, frozen.
 
 Facts (`Event`) are in the past tense and carry `now_ms`, the monotonic time of their discovery.
 Orders (`Effect`) are imperatives. Not here: which order follows from which fact (`election.py`).
@@ -10,6 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+
+
+class State(Enum):
+    """The role of the node in this election."""
+
+    FOLLOWER = "follower"
+    CAMPAIGNING = "campaigning"
+    MASTER = "master"
+    ALONE = "alone"
+    """A master whose lease may have run out: etcd does not answer. It goes on delivering."""
+    RECLAIMING = "reclaiming"
+    """A master whose lease or key is gone, as etcd says. It campaigns anew while it delivers."""
+    RESIGNING = "resigning"
+    STOPPED = "stopped"
+
+
+LEADING = (State.MASTER, State.ALONE, State.RECLAIMING)
+"""Delivery is started, and not asked to stop."""
 
 
 class ResignReason(Enum):
@@ -232,8 +250,17 @@ class StartDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ExtendDeadline:
-    """Deliver up to this deadline (monotonic ms) instead of the last one."""
+    """Deliver up to this deadline (monotonic ms) instead of the last one. A master that can be
+    fenced goes on past it with a term that it has begun, and begins none."""
 
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenewGrant:
+    """Deliver on, under this creation of the leader key and up to this deadline (monotonic ms)."""
+
+    leader: Leader
     deadline_ms: int
 
 
@@ -259,6 +286,7 @@ Effect = (
     | KeepAlive
     | StartDelivery
     | ExtendDeadline
+    | RenewGrant
     | StopDelivery
     | RevokeLease
 )

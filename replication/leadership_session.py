@@ -9,7 +9,7 @@ Invariants:
 - A master that was fenced or superseded, or whose clock is wrong, does not try again under this
   grant.
 - A node that commits no step for `GIVE_WAY_MS` rests, though its lease is good, so that another
-  node may try.
+  node may try. While etcd is silent none could, and it goes on trying.
 - Nothing is ordered once the grant has ended.
 
 Source: docs/design/election.md, "Leadership session", with a diagram of `TRANSITIONS`.
@@ -87,6 +87,8 @@ class MastershipFailed:
     """Was a step committed, beside the one that begins the term?"""
     has_learnt: bool
     """Did the failure say what to send less of, so that the next step differs?"""
+    is_alone: bool = False
+    """Is the lease over, so that etcd must answer before another node can try?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class LeadershipSession:
             self._failing_since_ms = fact.now_ms
         if fact.has_learnt:
             return BeMaster()  # Waiting would gain nothing: the next step is another one.
-        if fact.now_ms - self._failing_since_ms > GIVE_WAY_MS:
+        if fact.now_ms - self._failing_since_ms > GIVE_WAY_MS and not fact.is_alone:
             return Rest(Ended.FAILED)
         wait_ms, self._wait_ms = self._wait_ms, min(RETRY_MAX_MS, self._wait_ms * 2)
         return Wait(wait_ms)

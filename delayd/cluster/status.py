@@ -87,7 +87,10 @@ def _members(
             for name, member in sorted(coordination.members().items())
         ]
     except CoordinationError as error:
-        problems.append(str(error))
+        problems.append(
+            f"who leads is not known here, and no successor of the master could be elected: {error}"
+        )
+        return None, []
     if master is None:
         problems.append("no node holds the leader key")
     problems += [problem for node in nodes for problem in _problems_of(node)]
@@ -100,6 +103,8 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
         yield f"node {node['node']} does not answer"
     elif problem := node["kafka_problem"]:
         yield f"node {node['node']} does not get into Kafka: {problem}"
+    if problem := node.get("etcd_problem"):
+        yield f"node {node['node']}: {problem}"
     for spared in node.get("spared_partitions") or ():
         yield (
             f"messages for {spared['topic']}/{spared['partition']} wait: its leader does not "
@@ -130,7 +135,7 @@ def _ask(admin: str) -> dict[str, Any]:
         return {"admin": admin}
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
-        *("failing_targets", "spared_partitions", "kafka_problem", "topic_warnings", "disk"),
-        *("rebuilt_from", "snapshots", "compared", "fetch", "start"),
+        *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
+        *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

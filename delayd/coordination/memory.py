@@ -95,6 +95,15 @@ class MemoryEtcd:
             for lease_id in list(self._leases):
                 self.end_lease(lease_id)
 
+    def wipe(self) -> None:
+        """Forget all keys and leases, and count revisions from the start, as an etcd whose data was
+        lost."""
+        with self._lock:
+            self._revision = 1
+            self._keys.clear()
+            self._leases.clear()
+            self._late.clear()
+
     def pause(self) -> None:
         """Fail every call of every client until `resume`; leases keep expiring."""
         self._paused = True
@@ -197,7 +206,7 @@ class MemoryCoordination:
     def __init__(self, etcd: MemoryEtcd, cluster: str) -> None:
         self._etcd = etcd
         self._cluster = self._realm = cluster
-        self._partitioned = False
+        self._partitioned = self._deaf = False
         self._closed = False
         self._next_faults: list[Outcome] = []
 
@@ -208,9 +217,13 @@ class MemoryCoordination:
         """Let no call of this client arrive until `heal`."""
         self._partitioned = True
 
+    def deafen(self) -> None:
+        """Let every call arrive and be carried out, and no answer come back, until `heal`."""
+        self._deaf = True
+
     def heal(self) -> None:
-        """Let calls arrive again."""
-        self._partitioned = False
+        """Let calls arrive again, and their answers."""
+        self._partitioned = self._deaf = False
 
     def fail_next(self, outcome: Outcome, count: int = 1) -> None:
         """Fail the next `count` calls of this client with that outcome; orders add up."""
@@ -309,6 +322,8 @@ class MemoryCoordination:
         if self._closed:
             raise CoordinationError("the connection to etcd was closed", remedy="open a new one")
         fault = self._next_faults.pop(0) if self._next_faults else None
+        if self._deaf:
+            fault = Outcome.APPLIED
         return self._etcd.client_call(
             operation, Outcome.NOT_APPLIED if self._partitioned else fault
         )

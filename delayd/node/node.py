@@ -226,7 +226,11 @@ class Node:
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
         self._control = ControlLoop(
             surroundings.coordination,
-            Election(identity.nonce, config.election_times),
+            Election(
+                identity.nonce,
+                config.election_times,
+                is_fenced=self._settings.guarantee != AT_LEAST_ONCE,
+            ),
             self._delivery,
             self._replica,
             clock,

@@ -7,6 +7,7 @@
     run_seeds.py --zombies             ... where partition leaders become zombies too
     run_seeds.py --hangs               ... where leaders of target partitions hang
     run_seeds.py --full-disks          ... where disks are short of room
+    run_seeds.py --etcd-away           ... where etcd is away for long, or comes back empty
     run_seeds.py --replaced-disks      ... where disks are lost, and replaced by empty ones
     run_seeds.py --pulses              ... where nodes listen to their master, and hear lies too
     run_seeds.py --rules 3             clusters that were made with older rules
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--full-disks", action="store_true", help="disks are short of room")
     asked.add_argument("--replaced-disks", action="store_true", help="disks are lost")
     asked.add_argument("--pulses", action="store_true", help="nodes listen to their master")
+    asked.add_argument("--etcd-away", action="store_true", help="etcd is away, or emptied")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
@@ -72,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         full_disks=chosen.full_disks,
         replaced_disks=chosen.replaced_disks,
         pulses=chosen.pulses,
+        etcd_away=chosen.etcd_away,
         rules_version=chosen.rules,
         days=chosen.days,
         switches=chosen.switch,

@@ -249,8 +249,13 @@ class DeliveryLoop:
             self._log.renew()
         self._targets.forget()
         self._note_progress()
+        now_ms = self._clock.monotonic_ms()
         return MastershipFailed(
-            self._clock.monotonic_ms(), failure, mastership.has_stepped, mastership.has_learnt
+            now_ms,
+            failure,
+            mastership.has_stepped,
+            mastership.has_learnt,
+            is_alone=not grant.has_lease(now_ms),
         )
 
     def _end_mastership(self) -> None:

@@ -16,6 +16,7 @@ from delayd.cluster.topics import transactional_id
 from delayd.coordination import Leadership
 from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
+from delayd.node.delivery.commits.frontier_topic import READ_TIMEOUT_MS
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.planner import Planner, StepContent
@@ -51,14 +52,21 @@ class HigherTermError(DelaydError):
 
 
 class Grant:
-    """Leadership as the delivery thread sees it; the control loop extends or withdraws it."""
+    """Leadership as the delivery thread sees it; the control loop extends or withdraws it.
 
-    def __init__(self, owner: str, deadline_ms: int) -> None:
+    `outlives_lease`: a term that was begun under it goes on past the deadline. No term is begun
+    there, so nobody is fenced by a node that need not lead any more.
+    """
+
+    def __init__(self, owner: str, deadline_ms: int, *, outlives_lease: bool = False) -> None:
         self.owner = owner
+        self._outlives_lease = outlives_lease
+        self.term = 0
+        """The last term that was begun under it; 0 for none."""
         self.leadership: Leadership | None = None
         """Of the leader key, under which etcd takes this master's progress."""
         self.deadline_ms = deadline_ms
-        """Monotonic time past which the master stops by itself."""
+        """Monotonic time past which the lease counts for nothing."""
         self.withdrawn = False
 
     def is_valid(self, monotonic_ms: int) -> bool:
@@ -67,6 +75,10 @@ class Grant:
 
     def is_live(self, monotonic_ms: int) -> bool:
         """True if the master may finish the step that it is in."""
+        return self.has_lease(monotonic_ms) or (self._outlives_lease and self.term > 0)
+
+    def has_lease(self, monotonic_ms: int) -> bool:
+        """True if nobody else can have been elected, by this node's clock."""
         return monotonic_ms < self.deadline_ms
 
 
@@ -136,6 +148,10 @@ class Mastership:
     def take_over(self) -> bool:
         """Take over, up to the step that begins the term; False if the grant ended on the way."""
         begun_ms = self._clock.monotonic_ms()
+        if self._grant.term and not self._grant.has_lease(begun_ms):
+            # Another node may lead by now: then it must not be fenced.
+            self._log.catch_up(self._log.stable_end(READ_TIMEOUT_MS), READ_TIMEOUT_MS)
+            self._refuse_successor(None if self._log.newest is None else self._log.newest.record)
         order = run_takeover(
             self._takeover, self._commit, self._replica, self._log, self._clock, self._goes_on
         )
@@ -159,6 +175,7 @@ class Mastership:
         last, first = order.last, order.first
         found = self._commit.last
         assert found is not None and found.frontier == last, "the log was not read on"
+        self._refuse_successor(found)
         while not self._replica.split_before(last):
             if not self._goes_on():
                 return False
@@ -167,7 +184,21 @@ class Mastership:
         self._written_settings = self._settings_after(found.settings)
         self.term = first.term
         self._write_bare(first, found.now_ms)
+        self._grant.term = first.term
         return True
+
+    def _refuse_successor(self, last: FrontierRecord | None) -> None:
+        """Raise HigherTermError if another node has begun a term since the lease ran out."""
+        if (
+            last is not None
+            and not self._grant.has_lease(self._clock.monotonic_ms())
+            and self._grant.term < last.frontier.term
+            and last.owner != self._grant.owner
+        ):
+            raise HigherTermError(
+                f"{last.owner} has begun term {last.frontier.term} since this node's term "
+                f"{self._grant.term}"
+            )
 
     @property
     def _planner(self) -> Planner:

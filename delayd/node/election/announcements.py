@@ -7,16 +7,13 @@ Nodes read of it only whether another one has room (`is_room_elsewhere`).
 import asyncio
 import json
 
-import structlog
-
 from delayd.coordination import Coordination, Leadership
 from delayd.errors import CoordinationError
 from delayd.node.election.etcd_calls import SHARD, Identity
+from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
-
-log = structlog.get_logger()
 
 MEMBER_TTL_S = 10
 MIRROR_INTERVAL_MS = 1_000
@@ -30,12 +27,18 @@ class Announcements:
     """
 
     def __init__(
-        self, coordination: Coordination, replica: Replica, clock: Clock, identity: Identity
+        self,
+        coordination: Coordination,
+        replica: Replica,
+        clock: Clock,
+        identity: Identity,
+        health: EtcdHealth,
     ) -> None:
         self._coordination = coordination
         self._replica = replica
         self._clock = clock
         self._identity = identity
+        self._health = health
         self._taken_ms = 0
         self._is_writing = False
         self._settings_written_under: Leadership | None = None
@@ -44,8 +47,6 @@ class Announcements:
         self._told = ""
         self.misses: str | None = None
         """The nonce of the master that this node misses (`replication/pulse.py`)."""
-        self.failures = 0
-        """Calls to etcd that failed."""
 
     async def keep_member(self) -> None:
         """Keep the member key alive until cancelled."""
@@ -60,7 +61,7 @@ class Announcements:
                     continue
                 await self.tell()
             except CoordinationError:
-                self.failures += 1
+                self._health.failures += 1
                 self._lease_id = None
             await asyncio.sleep(MEMBER_TTL_S / 3)
 
@@ -77,7 +78,7 @@ class Announcements:
         try:
             members = await asyncio.to_thread(self._coordination.members)
         except CoordinationError:
-            self.failures += 1
+            self._health.failures += 1
             return False
         return any(
             json.loads(value).get("has_room", False)  # nodes of 0.1.0 do not say
@@ -94,9 +95,10 @@ class Announcements:
         )
 
     def take_cursor(self) -> str | None:
-        """Return the cursor (JSON) if it is time to write it; None if not."""
+        """Return the cursor (JSON) if it is time to write it, and etcd answers; None if not."""
         now_ms, newest = self._clock.monotonic_ms(), self._replica.newest
-        if newest is None or self._is_writing or now_ms - self._taken_ms < MIRROR_INTERVAL_MS:
+        is_early = self._is_writing or now_ms - self._taken_ms < MIRROR_INTERVAL_MS
+        if newest is None or is_early or self._health.is_silent:
             return None
         self._taken_ms = now_ms
         self._is_writing = True
@@ -119,9 +121,8 @@ class Announcements:
                 await asyncio.to_thread(self._coordination.put_settings, settings)
                 self._settings_written_under = leadership
             return await asyncio.to_thread(self._coordination.put_cursor, SHARD, leadership, cursor)
-        except CoordinationError as error:
-            self.failures += 1
-            log.warning("cursor_not_mirrored", reason=str(error))
+        except CoordinationError:
+            self._health.failures += 1
             return True
         finally:
             self._is_writing = False

@@ -16,6 +16,7 @@ from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.announcements import Announcements
 from delayd.node.election.etcd_calls import EtcdCalls, Identity
+from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.election.pulse_line import Exchange
 from delayd.node.election.pulse_watch import PulseWatch
@@ -23,8 +24,8 @@ from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
-from replication.election import Election, State
-from replication.election_facts import Effect, Ended, Event, ResignReason
+from replication.election import Election
+from replication.election_facts import Effect, Ended, Event, ResignReason, State
 from replication.election_times import RESIGNED_FOR
 
 log = structlog.get_logger()
@@ -32,6 +33,7 @@ log = structlog.get_logger()
 ROOM_INTERVAL_MS = 10_000
 """How often a master without room looks for a node that has some. By the first look, nodes whose
 disks are filled at the same time have said so."""
+AWAY = (State.ALONE, State.RECLAIMING)
 TICK_MAX_MS = 100
 """Longest the loop sleeps between two looks at the clock."""
 
@@ -53,7 +55,8 @@ class ControlLoop:
         """`exchange`: the way to other nodes' pulses; None: this node listens to none.
         `suspicion_ms`: see `replication.pulse`."""
         self._calls = EtcdCalls(coordination, clock, identity)
-        self._announcements = Announcements(coordination, replica, clock, identity)
+        self._health = EtcdHealth(clock)
+        self._announcements = Announcements(coordination, replica, clock, identity, self._health)
         self._election = election
         self._delivery = delivery
         self._replica = replica
@@ -82,7 +85,6 @@ class ControlLoop:
         """Leaderships of this process."""
         self.ended: Counter[str] = Counter()
         """Leaderships that have ended, by reason."""
-        self._call_failures = 0
 
     @property
     def state(self) -> State:
@@ -98,7 +100,12 @@ class ControlLoop:
     @property
     def etcd_failures(self) -> int:
         """Calls to etcd that failed, whatever for."""
-        return self._call_failures + self._announcements.failures
+        return self._health.failures
+
+    @property
+    def etcd_problem(self) -> str | None:
+        """What people must know while etcd does not answer this node, or None."""
+        return self._health.problem
 
     @property
     def found_dead_count(self) -> int:
@@ -107,7 +114,8 @@ class ControlLoop:
 
     @property
     def lease_margin_ms(self) -> int | None:
-        """How long the master may still go on without another keepalive; None on a follower."""
+        """How long the master's lease is good for without another keepalive, negative if it may
+        have run out; None on a follower."""
         grant = self._grant
         return None if grant is None else grant.deadline_ms - self._clock.monotonic_ms()
 
@@ -161,7 +169,11 @@ class ControlLoop:
 
     def handle(self, event: Event) -> None:
         """Tell the election a fact, and carry out what it orders."""
-        for effect in self._election.handle(event):
+        before = self._election.state
+        effects = self._election.handle(event)
+        if (state := self._election.state) is not before and state in AWAY:
+            log.warning("leadership_unconfirmed", state=state.value)
+        for effect in effects:
             self._carry_out(effect)
 
     def _note_lag(self) -> None:
@@ -180,7 +192,11 @@ class ControlLoop:
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, facts.StartDelivery):
-            self._grant = Grant(self._identity.owner, effect.deadline_ms)
+            self._grant = Grant(
+                self._identity.owner,
+                effect.deadline_ms,
+                outlives_lease=self._election.is_fenced,
+            )
             self._grant.leadership = self._calls.leadership(effect.leader)
             self.won_count += 1
             self._resigned_for = None
@@ -189,6 +205,11 @@ class ControlLoop:
         elif isinstance(effect, facts.ExtendDeadline):
             if self._grant is not None:
                 self._grant.deadline_ms = effect.deadline_ms
+        elif isinstance(effect, facts.RenewGrant):
+            if self._grant is not None:
+                self._grant.leadership = self._calls.leadership(effect.leader)
+                self._grant.deadline_ms = effect.deadline_ms
+                log.info("leadership_reclaimed", deadline_in_ms=self.lease_margin_ms)
         elif isinstance(effect, facts.StopDelivery):
             self._resigned_for = effect.reason
             log.info("leadership_resigned", reason=effect.reason.value)
@@ -212,10 +233,10 @@ class ControlLoop:
             answer = await asyncio.to_thread(self._calls.carry_out, call)
             if isinstance(call, facts.RevokeLease):
                 self.heartbeat.say_farewell(call.lease_id)
+            self._health.note_answer()
         except Exception as error:
             # The election must learn that the call has ended, whatever went wrong.
-            self._call_failures += 1
-            log.warning("etcd_call_failed", call=type(call).__name__, error=str(error))
+            self._health.note_failure(type(call).__name__, error)
             is_awaited = not isinstance(call, facts.RevokeLease)
             answer = facts.CallFailed(self._clock.monotonic_ms()) if is_awaited else None
         if answer is not None:
@@ -245,7 +266,8 @@ class ControlLoop:
             self.fault(ResignReason.DISK_SHORT)
 
     async def _write_cursor(self, grant: Grant, cursor: str) -> None:
-        assert grant.leadership is not None, "a grant comes with a leader key"
-        is_held = await self._announcements.write_cursor(grant.leadership, cursor)
-        if not is_held and grant is self._grant:
+        leadership = grant.leadership
+        assert leadership is not None, "a grant comes with a leader key"
+        is_held = await self._announcements.write_cursor(leadership, cursor)
+        if not is_held and grant is self._grant and leadership is grant.leadership:
             self.fault(ResignReason.LEASE_LOST)

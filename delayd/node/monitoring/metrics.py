@@ -32,8 +32,7 @@ from delayd.node.delivery.step_writer import KILLED, Fate
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
-from replication.election import State
-from replication.election_facts import ResignReason
+from replication.election_facts import ResignReason, State
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -162,6 +161,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Settings of the buffer by which records will be lost, and partitions of which records are"
         " about to be; GET /status names them. Asked every 30 s.",
         lambda of: len(of.kafka_health.warnings),
+    ),
+    _gauge(
+        "delayd_etcd_up",
+        "0 while etcd has not answered this node for 3 s: it cannot be elected.",
+        lambda of: of.control.etcd_problem is None,
     ),
     _counter(
         "delayd_etcd_failures_total",
@@ -335,7 +339,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _gauge(
         "delayd_lease_margin_seconds",
-        "How long the master may go on without another keepalive. Master only.",
+        "How long the master's lease is good for without another keepalive; negative while etcd is"
+        " away, and it goes on without one. Master only.",
         lambda of: _seconds(of.control.lease_margin_ms),
     ),
     _gauge(

@@ -187,6 +187,7 @@ class NodeView:
             "log_ms": self.replica.log_ms,
             "wheel": asdict(self.replica.wheel.stats()),
             "kafka_problem": self.kafka_health.problem,
+            "etcd_problem": self.control.etcd_problem,
             "topic_warnings": self.kafka_health.warnings,
             "disk": {
                 "room": self.replica.room.state.value,

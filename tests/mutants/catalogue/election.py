@@ -3,6 +3,8 @@
 from mutants.mutant import one_edit
 
 ELECTING = "replication/election.py"
+MASTERSHIP = "delayd/node/delivery/mastership.py"
+TURN = "replication/election_turn.py"
 PULSE = "replication/pulse.py"
 CALLS = "delayd/node/election/etcd_calls.py"
 SESSION = "replication/leadership_session.py"
@@ -10,6 +12,8 @@ TESTS = "tests/unit/replication/test_election.py"
 RESIGNING_TESTS = "tests/unit/replication/test_election_resigning.py"
 DEPOSING_TESTS = "tests/unit/replication/test_election_deposing.py"
 PULSE_TESTS = "tests/unit/replication/test_pulse.py"
+ALONE_TESTS = "tests/unit/replication/test_election_alone.py"
+ONE_MASTER_TESTS = "tests/unit/node/delivery/test_one_master.py"
 SESSION_TESTS = "tests/unit/replication/test_leadership_session.py"
 
 ELECTION = (
@@ -24,20 +28,69 @@ ELECTION = (
     ),
     one_edit(
         "deadline-not-kept",
-        "a master stops by itself at its deadline, whatever etcd says",
+        "without a fence a master stops by itself at its deadline, whatever etcd says",
         "election.md#lease-and-deadline",
         ELECTING,
-        "if self._lease is None or self._now_ms < self._lease.deadline_ms:",
-        "if True:",
+        "            if not self.is_fenced:\n"
+        "                return self._resign(ResignReason.LEASE_EXPIRED)\n",
+        "",
         f"{TESTS}::test_a_master_stops_by_itself_at_its_deadline",
+    ),
+    one_edit(
+        "stops-while-etcd-is-away",
+        "a master that can be fenced goes on past its deadline",
+        "election.md#while-etcd-is-away",
+        ELECTING,
+        "            if not self.is_fenced:\n"
+        "                return self._resign(ResignReason.LEASE_EXPIRED)\n",
+        "            return self._resign(ResignReason.LEASE_EXPIRED)\n",
+        f"{ALONE_TESTS}::test_a_master_that_can_be_fenced_goes_on_past_its_deadline",
+    ),
+    one_edit(
+        "goes-on-without-a-fence",
+        "where nobody can fence it, a grant ends with its lease",
+        "election.md#lease-and-deadline",
+        MASTERSHIP,
+        "(self._outlives_lease and self.term > 0)",
+        "self.term > 0",
+        f"{ONE_MASTER_TESTS}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",
+    ),
+    one_edit(
+        "first-term-without-a-lease",
+        "a node without a lease begins no term, unless it has begun one under the same grant",
+        "election.md#while-etcd-is-away",
+        MASTERSHIP,
+        "(self._outlives_lease and self.term > 0)",
+        "self._outlives_lease",
+        f"{ONE_MASTER_TESTS}::test_nobody_begins_a_first_term_without_a_lease",
+    ),
+    one_edit(
+        "fences-a-later-term",
+        "a master without a lease looks for a later term before it fences",
+        "election.md#while-etcd-is-away",
+        MASTERSHIP,
+        "            and self._grant.term < last.frontier.term\n",
+        "            and False\n",
+        f"{ONE_MASTER_TESTS}::"
+        "test_without_a_lease_a_master_fences_nobody_who_has_begun_a_later_term",
+    ),
+    one_edit(
+        "delivers-on-beside-another-leader",
+        "a master stops when etcd says that another node leads",
+        "election.md#while-etcd-is-away",
+        ELECTING,
+        "        if leader.nonce != self._nonce:\n"
+        "            return self._resign(ResignReason.LEASE_LOST)\n",
+        "        if leader.nonce != self._nonce:\n            return ()\n",
+        f"{ALONE_TESTS}::test_etcd_saying_that_another_leads_ends_a_master",
     ),
     one_edit(
         "keepalive-while-stuck",
         "a master whose delivery is stuck does not keep its lease alive",
         "election.md#keepalive",
         ELECTING,
-        "if self._now_ms - self._progressed_ms >= self._times.stall_ms:",
-        "if False:",
+        "        if self._is_stuck:\n            # A stuck",
+        "        if False:\n            # A stuck",
         f"{TESTS}::test_a_stuck_delivery_loop_ends_the_mastership_instead_of_a_keepalive",
         is_simulated=True,
     ),
@@ -85,9 +138,9 @@ ELECTION = (
         "lagging-node-campaigns-first",
         "a node whose wheel is behind the frontier lets others campaign first",
         "election.md#lag",
-        ELECTING,
-        "self._times.behind_polls if self._behind else",
-        "self._times.behind_polls if False else",
+        TURN,
+        "self._times.behind_polls if self.is_behind or goes_last else",
+        "self._times.behind_polls if goes_last else",
         f"{TESTS}::test_a_node_that_is_far_behind_lets_others_campaign_first",
     ),
     one_edit(

@@ -159,6 +159,7 @@ class Chaos:
         self._empty_disks()
         self._end_zombies()
         self._kafka.end_hangs()
+        self._etcd.resume()
         for number in list(self._broken):
             self._heal(number)
         self._kafka.coordinator.flush_faults.clear()
@@ -167,6 +168,8 @@ class Chaos:
         self._etcd.apply_late()
         for machine in self._machines:
             machine.platter.syncs_to_fail = 0
+            machine.deafen_to_etcd(False)
+            machine.cut_from_etcd(False)
         for clock in (self._broker_clock, *(machine.clock for machine in self._machines)):
             self._set(clock, max(-HEALED_SKEW_MS_MAX, min(HEALED_SKEW_MS_MAX, clock.skew_ms)))
         self._mend("delayd-buffer")

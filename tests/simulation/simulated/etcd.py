@@ -106,4 +106,4 @@ class SimulatedCoordination(MemoryCoordination):
 
     @property
     def _is_cut(self) -> bool:
-        return self._partitioned or self._etcd.is_paused
+        return self._partitioned or self._deaf or self._etcd.is_paused

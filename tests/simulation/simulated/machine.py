@@ -90,7 +90,7 @@ class Machine:
         self.known_from_ms = 0
         """What was due before, and its ids, its node need not know: it was rebuilt from a log whose
         beginning had been trimmed. 0 if it knows all."""
-        self.is_cut_from_etcd = False
+        self.is_cut_from_etcd = self.is_deaf_to_etcd = False
         self.is_dark = False
         """True from a loss of power until its node is started again."""
         self.exchange: SimulatedExchange | None = None
@@ -139,14 +139,14 @@ class Machine:
 
     @property
     def has_live_grant(self) -> bool:
-        """Return whether its delivery may finish a step, by its own clock."""
+        """Return whether its delivery has a lease, by its own clock."""
         if self._view is None or not self.is_up:
             return False
         delivery = self._view.delivery
         grant = delivery._grant
         if delivery._mastership is None or grant is None:
             return False
-        return grant.is_live(self.clock.monotonic_ms())
+        return grant.has_lease(self.clock.monotonic_ms())
 
     def start(self) -> SimulatedEvent:
         """Start a new process. The event is set when it has ended."""
@@ -167,8 +167,21 @@ class Machine:
     def cut_from_etcd(self, is_cut: bool) -> None:
         """Let no call to etcd arrive, in this life and the next ones."""
         self.is_cut_from_etcd = is_cut
-        if self.coordination is not None:
-            (self.coordination.partition if is_cut else self.coordination.heal)()
+        self._set_way_to_etcd()
+
+    def deafen_to_etcd(self, is_deaf: bool) -> None:
+        """Let every call to etcd arrive and no answer come back, in this life and the next ones."""
+        self.is_deaf_to_etcd = is_deaf
+        self._set_way_to_etcd()
+
+    def _set_way_to_etcd(self) -> None:
+        if (way := self.coordination) is None:
+            return
+        way.heal()
+        if self.is_cut_from_etcd:
+            way.partition()
+        if self.is_deaf_to_etcd:
+            way.deafen()
 
     def split_from_etcd(self, is_split: bool) -> None:
         """Let a server of its own answer, to which all is new: whoever campaigns there has won."""
@@ -245,7 +258,7 @@ class Machine:
             self._history,
             self.after_call,
         )
-        self.cut_from_etcd(self.is_cut_from_etcd)
+        self._set_way_to_etcd()
         return Surroundings(
             clock=self.clock,
             coordination=self.coordination,

@@ -33,6 +33,7 @@ from replication.settings import (
 from simulated.backlog import Backlog
 from simulated.bus import Bell
 from simulated.chaos import FREE_MIN_BYTES, HEAVY_BATCH, KINDS, Chaos
+from simulated.etcd_away import lose_etcd
 from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
@@ -69,6 +70,8 @@ class World:
     """One run. `kinds`: the faults that it may draw from. Beside them zombie leaders (`zombies`),
     leaders that hang (`hangs`) and disks that are short of room (`full_disks`). With `pulses` nodes
     listen to their master, and at times hear what is not true.
+    leaders that hang (`hangs`), disks that are short of room (`full_disks`), and an etcd that is
+    away for long (`etcd_away`).
 
     `days`: instead of some seconds, play so many days; nothing happens in most of them.
     """
@@ -85,6 +88,7 @@ class World:
         full_disks: bool = False,
         replaced_disks: bool = False,
         pulses: bool = False,
+        etcd_away: bool = False,
         rules_version: int = RULES_VERSION,
         days: int = 0,
         switches: bool = False,
@@ -94,6 +98,7 @@ class World:
         self._hangs = hangs
         self._full_disks = full_disks
         self._replaces_disks = replaced_disks
+        self._loses_etcd = etcd_away
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -239,6 +244,10 @@ class World:
         if self._full_disks:
             filling = Random(f"{self.seed}: full disks")
             self._outside.spawn("full disks", lambda: self.chaos.fill_disks(filling))
+        if self._loses_etcd:
+            ways = self.kernel, self.weather, self.etcd, self.machines, self.chaos, self.witness
+            losing, keeps = Random(f"{self.seed}: etcd"), self.guarantee == AT_LEAST_ONCE
+            self._outside.spawn("etcd", lambda: lose_etcd(*ways, losing, may_be_emptied=not keeps))
         if self._replaces_disks:
             disks = ReplacedDisks(self.kernel, self.weather, self.machines, self.newest_step)
             of_disks = Random(f"{self.seed}: disks")

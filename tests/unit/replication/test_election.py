@@ -13,7 +13,7 @@ from elections import (
     told,
 )
 
-from replication.election import Election, State
+from replication.election import Election
 from replication.election_facts import (
     CallFailed,
     CampaignAnswered,
@@ -34,6 +34,7 @@ from replication.election_facts import (
     ResignReason,
     RevokeLease,
     StartDelivery,
+    State,
     StopDelivery,
     Ticked,
 )

@@ -12,7 +12,7 @@ from elections import (
     told,
 )
 
-from replication.election import Election, State
+from replication.election import Election
 from replication.election_facts import (
     CampaignAnswered,
     DeliveryStopped,
@@ -26,6 +26,7 @@ from replication.election_facts import (
     ResignReason,
     RevokeLease,
     ShutdownRequested,
+    State,
     Ticked,
 )
 from replication.election_times import COOL_DOWN_POLLS, RESIGNED_FOR

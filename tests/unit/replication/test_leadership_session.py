@@ -1,5 +1,7 @@
 """What a node does with a grant: when it tries again, when it rests, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +82,17 @@ def test_who_commits_nothing_for_ten_seconds_lets_another_try() -> None:
     session = given_at(1_000)
     assert told(session, failed(1_000 + GIVE_WAY_MS), Waited(1_001)) == [Wait(50), BeMaster()]
     assert session.handle(failed(1_000 + GIVE_WAY_MS + 1)) == Rest(Ended.FAILED)
+
+
+def test_while_etcd_is_away_nobody_else_could_try() -> None:
+    """docs/design/election.md, "While etcd is away".
+
+    Rules: give-way
+    """
+    session = given_at(0)
+    fact = replace(failed(GIVE_WAY_MS * 3), is_alone=True)
+    assert told(session, fact, Waited(GIVE_WAY_MS * 3)) == [Wait(50), BeMaster()]
+    assert session.handle(failed(GIVE_WAY_MS * 3 + 1)) == Rest(Ended.FAILED)
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])

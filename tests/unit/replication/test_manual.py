@@ -17,14 +17,14 @@ ELECTION, FRONTIER = "docs/design/election.md", "docs/design/frontier.md"
 Table = Mapping[object, Mapping[type, tuple[object, ...]]]
 
 
-def diagram(table: Table, by_time: Mapping[object, object]) -> str:
+def diagram(table: Table, by_time: Mapping[object, tuple[object, ...]]) -> str:
     """Return by state the states that may follow, and the facts that lead there."""
     arrows: dict[tuple[str, str], list[str]] = {}
     if NoneType not in table:
         arrows[name(NoneType), name(next(iter(table)))] = ["start"]
     for before, facts in table.items():
-        if before in by_time:
-            arrows[name(before), name(by_time[before])] = ["(time)"]
+        for after in by_time.get(before, ()):
+            arrows[name(before), name(after)] = ["(time)"]
         for fact, (_, *leads_to) in facts.items():
             for after in leads_to:
                 arrows.setdefault((name(before), name(after)), []).append(fact.__name__)
@@ -51,7 +51,7 @@ def test_a_diagram_is_drawn_from_its_table(
     page: str,
     file: str,
     table: Table,
-    by_time: Mapping[object, object],
+    by_time: Mapping[object, tuple[object, ...]],
     request: pytest.FixtureRequest,
 ) -> None:
     """With `--rewrite` it is written."""

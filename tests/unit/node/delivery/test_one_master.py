@@ -11,6 +11,7 @@ from one_node import TIMEOUT_MS, InstantCondition, OneNode, open_replica
 
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.errors import FrontierError
+from delayd.node.delivery.mastership import Grant, HigherTermError
 from replication.frontier import begin_term
 from replication.now import BOUND_AGE_MAX_MS
 from replication.record import StepCounts, decode, encode, record_key
@@ -103,6 +104,69 @@ def test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit(
     node.step()
     assert sum(node.failures.values()) == 1
     assert node.read("orders") == []
+
+
+def outlive_its_lease(node: OneNode) -> None:
+    """The node is alone: it has begun a term, and its lease has run out."""
+    node.grant = Grant("n/1", node.clock.now_ms + 100, outlives_lease=True)
+    node.stop_leading()
+    node.lead()
+    node.clock.now_ms += 10_000
+
+
+def another_begins_a_term(node: OneNode) -> None:
+    mine = decode(node.read("delayd-frontier")[-1].value or b"")
+    later = replace(mine, frontier=begin_term(mine.frontier), owner="n/2", counts=StepCounts())
+    node.kafka.append("delayd-frontier", 0, record_key(0), encode(later), [])
+
+
+def test_a_master_that_can_be_fenced_delivers_on_without_a_lease(node: OneNode) -> None:
+    """docs/design/election.md, While etcd is away.
+
+    Rules: outlives-lease
+    """
+    outlive_its_lease(node)
+    node.step()
+    assert len(node.read("orders")) == 1 and not node.failures
+
+
+def test_nobody_begins_a_first_term_without_a_lease(node: OneNode) -> None:
+    """docs/design/election.md, While etcd is away: who has begun none may not lead any more.
+
+    Rules: deadline-commit, fence-needs-lease
+    """
+    before = steps(node)
+    node.stop_leading()
+    node.grant = Grant("n/1", node.clock.now_ms, outlives_lease=True)
+    assert not node.new_mastership().take_over()
+    assert steps(node) == before
+
+
+def test_without_a_lease_a_master_takes_up_its_own_term_again(node: OneNode) -> None:
+    """docs/design/election.md, While etcd is away: after an error of Kafka, say.
+
+    Rules: own-term-only
+    """
+    outlive_its_lease(node)
+    before = node.grant.term
+    node.stop_leading()
+    node.step()
+    assert node.grant.term == before + 1 and len(node.read("orders")) == 1
+
+
+def test_without_a_lease_a_master_fences_nobody_who_has_begun_a_later_term(
+    node: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/election.md, While etcd is away: it looks before it fences.
+
+    Rules: own-term-only
+    """
+    outlive_its_lease(node)
+    node.stop_leading()
+    another_begins_a_term(node)
+    monkeypatch.setattr(MemoryProducer, "init_transactions", lambda *_: pytest.fail("fenced"))
+    with pytest.raises(HigherTermError, match="n/2 has begun"):
+        node.lead()
 
 
 def test_an_old_bound_is_renewed_before_anything_is_delivered(node: OneNode) -> None:

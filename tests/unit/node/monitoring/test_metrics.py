@@ -22,8 +22,7 @@ from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.metrics import FAMILIES, PROCESS_METRICS, Exposition, Family, Kind
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
-from replication.election import State
-from replication.election_facts import ResignReason
+from replication.election_facts import ResignReason, State
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
@@ -55,6 +54,7 @@ FIGURES: dict[str, Any] = {
     "control.master_name": "node-1",
     "control.state": State.MASTER,
     "control.etcd_failures": 5,
+    "control.etcd_problem": None,
     "control.won_count": 2,
     "control.found_dead_count": 1,
     "control.ended": {"lease-lost": 1},
@@ -210,6 +210,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
         "delayd_ready": 1,
         "delayd_kafka_up": 1,
         "delayd_topic_warnings": 0,
+        "delayd_etcd_up": 1,
         "delayd_etcd_failures_total": 5,
         "delayd_frontier_strays_total": 2,
         "delayd_ingest_delay_seconds": 0.035,

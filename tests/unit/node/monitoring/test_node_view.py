@@ -30,7 +30,7 @@ from delayd.node.snapshots.donor import Donor
 from delayd.request import Reason
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.wheel.disk import SystemDisk
-from replication.election import State
+from replication.election_facts import State
 
 FREE_MIN_BYTES = 1_000
 
@@ -45,6 +45,7 @@ class Standing:
     found_dead_count = 0
     ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
     etcd_failures = 0
+    etcd_problem: str | None = None
 
 
 class Disk(SystemDisk):
