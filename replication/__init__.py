@@ -29,7 +29,8 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     now.py             the time by which a step may deliver
     pause.py           how long a master waits that has nothing to deliver
     election.py        which node tries to be master (election_facts.py: its facts and orders;
-                       election_times.py: what a lease is good for; election_turn.py: which node goes first)
+                       election_times.py: what a lease is good for; election_turn.py: which
+                       node goes first)
     pulse.py           what a follower concludes from its connection to the master's process
     leadership_session.py  what a node does with a grant: when it takes over again, when it lets
                        others try

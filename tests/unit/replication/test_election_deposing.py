@@ -6,7 +6,7 @@ from manual_clock import ManualClock
 
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.node.election.etcd_calls import EtcdCalls, Identity
-from replication.election import Election, State
+from replication.election import Election
 from replication.election_facts import (
     CallFailed,
     Depose,
@@ -20,6 +20,7 @@ from replication.election_facts import (
     PollLeader,
     ResignReason,
     ShutdownRequested,
+    State,
     Ticked,
 )
 from replication.election_times import ElectionTimes
