@@ -36,7 +36,13 @@ def test_nothing_is_lost_and_only_what_was_in_doubt_is_doubled() -> None:
     kinds = KINDS_WITHOUT_FENCE
     assert [k for k in kinds if not any(name.startswith(k) for name in faults)] == []
     trace = "\n".join(line for run in runs for line in run.trace)
-    for what in ("mastership_superseded", "progress applied", "progress late", ": flush"):
+    for what in (
+        "mastership_superseded",
+        "progress applied",
+        "progress late",
+        ": flush",
+        "lease-expired",
+    ):
         assert what in trace, f"no run met {what}"
     assert sum(run.failovers for run in runs) > 100
     assert sum(run.delivered for run in runs) > 800
