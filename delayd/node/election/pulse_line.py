@@ -5,7 +5,9 @@ Straight to the admin port, whatever proxy the environment names. Nothing here d
 """
 
 import asyncio
+import hashlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,9 +17,30 @@ from delayd.node.election.heartbeat import BEAT, FAREWELL
 from replication import pulse
 
 LINE_BYTES_MAX = 4096
+TLS = "https://"
 
-Place = tuple[str, int]
-"""Host and port."""
+
+class Place(NamedTuple):
+    """Where a life answers."""
+
+    host: str
+    port: int
+    certificate: str | None = None
+    """The SHA-256 of the certificate that it must show; None: it speaks no TLS."""
+
+    @classmethod
+    def of(cls, admin: str) -> "Place | None":
+        """Return the place that a node announces (`delayd.cluster.admin_client`); None if that is
+        no address."""
+        address = admin.removeprefix(TLS)
+        certificate, _, address = address.rpartition("@")
+        host, _, port = address.rpartition(":")
+        if not host or "/" in host or not port.isdecimal():
+            return None
+        if bool(certificate) is not admin.startswith(TLS):
+            return None
+        return cls(host, int(port), certificate or None)
+
 
 Heard = Callable[[int], pulse.Fact]
 """What was heard: a fact that still lacks its time."""
@@ -87,12 +110,18 @@ class _HttpLine:
         self._farewell = FAREWELL % lease_id
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self.place: Place = ("", 0)
+        self.place = Place("", 0)
 
     async def ask(self, place: Place, life: str) -> Heard:
         """Connect and ask; raise what connections and broken answers raise."""
-        self._reader, self._writer = await asyncio.open_connection(*place, limit=LINE_BYTES_MAX)
-        self.place = self._writer.get_extra_info("peername")[:2]
+        self._reader, self._writer = await asyncio.open_connection(
+            place.host, place.port, limit=LINE_BYTES_MAX, ssl=place.certificate and _any_context()
+        )
+        self.place = place
+        if place.certificate is not None:
+            shown = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            if hashlib.sha256(shown or b"").hexdigest() != place.certificate:
+                return pulse.Replaced
         asks = f"GET /pulse/{life} HTTP/1.1\r\nHost: {place[0]}:{place[1]}\r\n\r\n"
         self._writer.write(asks.encode())
         head = await self._reader.readuntil(b"\r\n\r\n")
@@ -118,7 +147,14 @@ class _HttpLine:
     def close(self) -> None:
         """See the port."""
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()  # A farewell of TLS would wait for the other side.
+
+
+def _any_context() -> ssl.SSLContext:
+    """Return TLS that trusts whoever it is: the digest tells which certificate it must be."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 class _Names:
@@ -147,8 +183,9 @@ class _Names:
         def look_up() -> None:
             found: Place | OSError
             try:
-                address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][4]
-                found = (str(address[0]), place[1])
+                asked_for = place.host, place.port
+                address = socket.getaddrinfo(*asked_for, type=socket.SOCK_STREAM)[0][4]
+                found = place._replace(host=str(address[0]))
             except (OSError, ValueError) as error:
                 found = OSError(str(error))
             with suppress(RuntimeError):  # The loop was closed meanwhile.

@@ -83,7 +83,7 @@ class PulseWatch:
                 continue
             last = holder
             self._restraint.note_leadership(self._clock.monotonic_ms())
-            place = _place(holder.admin)
+            place = Place.of(holder.admin)
             is_own = (holder.node, holder.nonce) == (self._identity.node, self._identity.nonce)
             if place is None or is_own:
                 continue
@@ -174,12 +174,3 @@ class _Line:
         if self.line is not None:
             self.line.close()
             self.line = None
-
-
-def _place(admin: str) -> Place | None:
-    """Return host and port; None if that is no address, or names TLS, which a line does not
-    speak: then only the lease decides."""
-    if "://" in admin:
-        return None
-    host, _, port = admin.rpartition(":")
-    return (host, int(port)) if host and port.isdecimal() else None

@@ -82,7 +82,7 @@ class SimulatedExchange:
     async def open(self, place: Place, life: str, lease_id: int, within_ms: int) -> Opened:
         """See the port."""
         await asyncio.sleep(0.001)
-        machine = self._pulses.machine(place[0])
+        machine = self._pulses.machine(place.host)
         if self._pulses.is_silent(self._name, machine):
             await asyncio.sleep(within_ms / 1_000)
             return Opened(pulse.Unanswered, None)
@@ -98,7 +98,7 @@ class SimulatedLine:
     """The port `Line`."""
 
     def __init__(self, pulses: Pulses, name: str, machine: "Machine", lease_id: int) -> None:
-        self.place: Place = (machine.name, PORT)
+        self.place = Place(machine.name, PORT)
         self._pulses = pulses
         self._name = name
         self._machine = machine

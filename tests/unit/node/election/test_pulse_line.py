@@ -4,14 +4,17 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from certificates import Authority, Leaf
 
+from delayd.config.security import certificate_digest
 from delayd.dev.ports import pick_ports
 from delayd.node.election.heartbeat import LISTENERS_MAX, Heartbeat
-from delayd.node.election.pulse_line import HttpExchange, Opened
+from delayd.node.election.pulse_line import HttpExchange, Opened, Place
 from delayd.node.monitoring.http import AdminServer, build_app, build_fetching_app
 from replication import pulse
 
@@ -20,10 +23,11 @@ LEASE_ID = 7
 
 
 @asynccontextmanager
-async def admin(app: Any) -> AsyncIterator[int]:
+async def admin(app: Any, leaf: Leaf | None = None) -> AsyncIterator[int]:
     """The admin server of this app, and its port."""
     (port,) = pick_ports(1)
-    server = AdminServer(app, "127.0.0.1", port)
+    files = (leaf.cert, leaf.key) if leaf else (None, None)
+    server = AdminServer(app, "127.0.0.1", port, *files)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.005)
@@ -37,15 +41,26 @@ def node_app(heartbeat: Heartbeat) -> Any:
     return build_app(view)
 
 
-async def opened(port: int, life: str = "life", within_ms: int = LONG_MS) -> Opened:
-    return await HttpExchange().open(("localhost", port), life, LEASE_ID, within_ms)
+async def opened(port: int, *, within_ms: int = LONG_MS, leaf: Leaf | None = None) -> Opened:
+    place = Place("localhost", port, certificate_digest(leaf.cert) if leaf else None)
+    return await HttpExchange().open(place, "life", LEASE_ID, within_ms)
 
 
-def test_a_life_beats_says_farewell_of_a_leadership_and_ends() -> None:
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "authority")
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_life_beats_says_farewell_of_a_leadership_and_ends(
+    has_tls: bool, authority: Authority
+) -> None:
+    leaf = authority.leaf("own") if has_tls else None
+
     async def listen() -> list[object]:
         heartbeat = Heartbeat("life")
-        async with admin(node_app(heartbeat)) as port:
-            answered = await opened(port)
+        async with admin(node_app(heartbeat), leaf) as port:
+            answered = await opened(port, leaf=leaf)
             assert answered.heard is pulse.Answered and answered.line is not None
             heard: list[object] = [await answered.line.hear(LONG_MS) for _ in range(2)]
             heartbeat.say_farewell(LEASE_ID + 1)
@@ -75,10 +90,21 @@ def test_another_life_says_so(app: Any) -> None:
     assert asyncio.run(ask()) is pulse.Replaced
 
 
+def test_a_life_with_another_certificate_is_another_one(authority: Authority) -> None:
+    """Nothing is sent to it."""
+    own, others = authority.leaf("own"), authority.leaf("others")
+
+    async def ask() -> list[object]:
+        async with admin(node_app(Heartbeat("life")), own) as port:
+            return [(await opened(port, leaf=leaf)).heard for leaf in (others, None)]
+
+    assert asyncio.run(ask()) == [pulse.Replaced, pulse.Ended]
+
+
 def test_a_port_that_nobody_listens_on_refuses_and_a_name_that_is_none_is_unanswered() -> None:
     (port,) = pick_ports(1)
     assert asyncio.run(opened(port)).heard is pulse.Refused
-    nowhere = HttpExchange().open(("no-such-host.invalid", port), "life", 1, LONG_MS)
+    nowhere = HttpExchange().open(Place("no-such-host.invalid", port), "life", 1, LONG_MS)
     assert asyncio.run(nowhere).heard is pulse.Unanswered
 
 
