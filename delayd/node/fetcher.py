@@ -146,7 +146,7 @@ class FetcherAtStart:
             took_ms = clock.monotonic_ms() - began_ms
             left_bytes = max(total, 0 if stage == "files" else fetch.view.bytes) - done
             if choice and stage != "verify" and choice.is_slower(took_ms, done, left_bytes):
-                raise SnapshotError(f"the copy takes longer than a replay: {choice.why}")
+                raise SnapshotError("what is left of the copy takes longer than a replay")
 
         fetch = await asyncio.to_thread(
             new_fetch,

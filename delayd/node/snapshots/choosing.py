@@ -68,11 +68,10 @@ class Choice:
         }
 
     def is_slower(self, took_ms: int, done_bytes: int, left_bytes: int) -> bool:
-        """Return whether a copy that goes on like this takes longer than the replay."""
-        if took_ms < TRIAL_MS:
-            return False
+        """Return whether what is left of a copy, at its rate so far, takes longer than all of the
+        replay."""
         left_s = left_bytes * took_ms / 1000 / max(1, done_bytes)
-        return took_ms / 1000 + left_s > max(self.replay_s, 2 * TRIAL_MS / 1000)
+        return took_ms >= TRIAL_MS and left_s > max(self.replay_s, TRIAL_MS / 1000)
 
 
 def replay_s_of(behind: int) -> float:

@@ -149,6 +149,21 @@ def test_a_node_whose_donors_fail_goes_on_with_the_wheel_that_it_has(
     assert "no other node gave its wheel" in (fetcher.told or "")
 
 
+def test_a_copy_that_drags_on_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/design/storage.md, Copy or replay."""
+    monkeypatch.setattr("delayd.node.snapshots.choosing.TRIAL_MS", 0)
+    monkeypatch.setattr("delayd.node.snapshots.donor.CHUNK_BYTES", 1_000)
+    one, new = Giver(tmp_path / "1", "n1", records=RECORDS), tmp_path / "new"
+    try:
+        fetcher = fetcher_in(new, announced(one))
+        before = Choice(RECORDS, 0, {"n1": 0}, "a test wants it so")
+        asyncio.run(fetcher.fetch_instead(buffer_of(0), SETTINGS, before))
+    finally:
+        one.close()
+    assert "what is left of the copy takes longer than a replay" in (fetcher.told or "")
+    assert not (new / "format.json").exists()
+
+
 def test_a_copy_without_room_leaves_a_good_wheel_alone(tmp_path: Path) -> None:
     """docs/design/storage.md, Copy or replay."""
     one, new = Giver(tmp_path / "1", "n1", records=RECORDS), tmp_path / "new"
