@@ -99,6 +99,7 @@ class HttpExchange:
             heard = pulse.Unanswered
         if heard is pulse.Answered:
             return Opened(heard, line)
+        self._names.turn += 1
         line.close()
         return Opened(heard, None)
 
@@ -163,13 +164,16 @@ class _Names:
 
     def __init__(self) -> None:
         self._asked: asyncio.Future[Place] | None = None
+        self.turn = 0
+        """Which of a name's addresses is the next: a node need not listen at all of them."""
 
     async def address(self, place: Place) -> Place:
         """Return host and port with an address in place of the name; OSError if it has none."""
         if self._asked is not None and not self._asked.done():
             raise OSError("the last name is still being looked up")
         loop = asyncio.get_running_loop()
-        asked = self._asked = loop.create_future()
+        asked, turn = loop.create_future(), self.turn
+        self._asked = asked
         asked.add_done_callback(lambda _: asked.cancelled() or asked.exception())
 
         def settle(found: Place | OSError) -> None:
@@ -184,8 +188,8 @@ class _Names:
             found: Place | OSError
             try:
                 asked_for = place.host, place.port
-                address = socket.getaddrinfo(*asked_for, type=socket.SOCK_STREAM)[0][4]
-                found = place._replace(host=str(address[0]))
+                known = socket.getaddrinfo(*asked_for, type=socket.SOCK_STREAM)
+                found = place._replace(host=str(known[turn % len(known)][4][0]))
             except (OSError, ValueError) as error:
                 found = OSError(str(error))
             with suppress(RuntimeError):  # The loop was closed meanwhile.

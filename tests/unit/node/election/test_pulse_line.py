@@ -108,6 +108,26 @@ def test_a_port_that_nobody_listens_on_refuses_and_a_name_that_is_none_is_unansw
     assert asyncio.run(nowhere).heard is pulse.Unanswered
 
 
+def test_each_address_of_a_name_is_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may listen at one of them only."""
+    known = [(0, 0, 0, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: known)
+
+    async def ask() -> list[object]:
+        exchange, heartbeat = HttpExchange(), Heartbeat("life")
+        async with admin(node_app(heartbeat)) as port:
+            place = Place("node", port)
+            asked = [await exchange.open(place, "life", LEASE_ID, LONG_MS) for _ in range(3)]
+            lines = [each.line for each in asked if each.line is not None]
+            for line in lines:
+                assert line.place == Place("127.0.0.1", port)
+                line.close()
+            heartbeat.end()
+        return [each.heard for each in asked]
+
+    assert asyncio.run(ask()) == [pulse.Refused, pulse.Answered, pulse.Answered]
+
+
 def test_only_so_many_may_listen_and_who_hangs_up_makes_room() -> None:
     async def ask() -> list[object]:
         heartbeat = Heartbeat("life")
