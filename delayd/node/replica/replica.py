@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from delayd.bus import Position, Record
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.cluster_key import check_key
-from delayd.errors import DiskError, DiskFullError, FrontierError
+from delayd.errors import DiskFullError, FrontierError
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
 from delayd.node.replica.ingest_batch import IngestBatch
@@ -24,6 +24,8 @@ from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
 from delayd.node.replica.switching import (
     limits_with,
+    refuse_other_cluster,
+    refuse_other_realm,
     refuse_passed,
     refuse_unreadable,
     switched,
@@ -139,7 +141,7 @@ class Replica:
             self._epochs = list(progress.leader_epochs)
             self._reached = progress.reached or progress.offsets
             self._resumed_frontier = progress.frontier
-            self._refuse_other_cluster()
+            refuse_other_cluster(progress.frontier, settings)
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -251,7 +253,8 @@ class Replica:
 
     def observe(self, seen: SeenFrontier) -> None:
         """Note a committed frontier that was read or written. FrontierError if it contradicts an
-        older one, WrongClusterKeyError if its master signs by a key that this node lacks."""
+        older one or other settings, WrongClusterKeyError for a key that this node lacks."""
+        refuse_other_realm(seen.record.settings, self.settings)
         with self.changed:
             newest = self.newest
             if newest is not None:
@@ -424,19 +427,6 @@ class Replica:
             counts = self.wheel.counts
             hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
             return Pending(counts.total, hours, dict(counts.topics))
-
-    def _refuse_other_cluster(self) -> None:
-        """Raise DiskError if the data directory belongs to another buffer topic, whose offsets mean
-        nothing here."""
-        if not self._resumed_frontier:
-            return
-        known = decode(self._resumed_frontier).settings
-        if (known.cluster, known.buffer) != (self.settings.cluster, self.settings.buffer):
-            raise DiskError(
-                f"the data directory belongs to the cluster {known.cluster!r} with buffer "
-                f"{known.buffer.name} ({known.buffer.topic_id}), not to this one",
-                remedy="give the node its own data_dir, or empty this one",
-            )
 
     def _forget_ids(self) -> None:
         """Drop what is not needed any more of ids, as fast as records bring new ones."""

@@ -1,7 +1,8 @@
 """A replica's knowledge of the rules switches in its log (`replication.rules`): what it ingests
-behind a barrier, and what frontier records say of barriers.
+behind a barrier, and what frontier records say of barriers. And which records it must not act on at
+all: those of another cluster, or of another realm.
 
-Source: docs/design/frontier.md, "Rules switch".
+Source: docs/design/frontier.md, "Rules switch"; docs/design/recovering.md, "The record".
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,12 +12,12 @@ import structlog
 
 from delayd.bus import Record
 from delayd.cluster.frontier_log import unreadable
-from delayd.errors import FrontierError, TopicMismatchError
+from delayd.errors import DiskError, FrontierError, TopicMismatchError
 from delayd.request import RequestLimits
 from delayd.request.request import Switch
 from replication.record import FrontierFormatError, decode
 from replication.rules import Barrier, Rules
-from replication.settings import RULES_KNOWN
+from replication.settings import RULES_KNOWN, Settings
 
 log = structlog.get_logger()
 
@@ -54,6 +55,31 @@ def refuse_unreadable(*values: bytes) -> None:
             decode(value)
     except FrontierFormatError as error:
         raise unreadable("the frontier in the checkpoint of this node", error) from error
+
+
+def refuse_other_cluster(value: bytes, settings: Settings) -> None:
+    """Raise DiskError if a data directory, whose checkpoint has this frontier record, belongs to
+    another buffer topic, whose offsets mean nothing here. Empty: it has none."""
+    if not value:
+        return
+    known = decode(value).settings
+    if (known.cluster, known.buffer) != (settings.cluster, settings.buffer):
+        raise DiskError(
+            f"the data directory belongs to the cluster {known.cluster!r} with buffer "
+            f"{known.buffer.name} ({known.buffer.topic_id}), not to this one",
+            remedy="give the node its own data_dir, or empty this one",
+        )
+
+
+def refuse_other_realm(read: Settings, settings: Settings) -> None:
+    """Raise FrontierError if the frontier has moved to another topic since a node was started with
+    these settings: then masters fence each other by another id (`Settings.realm`)."""
+    if read.frontier != settings.frontier:
+        raise FrontierError(
+            f"the cluster goes on as {read.realm}, and this node was started in {settings.realm}: "
+            "the frontier was recovered meanwhile",
+            remedy="start this node again",
+        )
 
 
 def refuse_passed(barriers: Iterable[Barrier], rules: Rules, ingested: Sequence[int]) -> None:

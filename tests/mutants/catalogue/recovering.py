@@ -7,6 +7,7 @@ FOLDER = "delayd/commands/recover/frontier"
 WORKING_OUT = f"{FOLDER}/working_out.py"
 RECOVERING = f"{FOLDER}/recovering.py"
 OF_RULES = "tests/unit/replication/test_recovered.py"
+OF_DOUBTS = "tests/unit/commands/test_frontier_doubts.py"
 OF_RUNS = "tests/unit/commands/test_frontier_recovery.py"
 FLOOR = "recovering.md#the-floor"
 TOLD = "recovering.md#what-can-be-told-of-a-message"
@@ -92,7 +93,7 @@ RECOVERING_MUTANTS: tuple[Mutant, ...] = (
         WORKING_OUT,
         "    if len(sources) < known.counts.delivered:\n",
         "    if len(sources) < 0:\n",
-        f"{OF_RUNS}::test_a_step_that_was_undone_is_not_believed",
+        f"{OF_DOUBTS}::test_a_step_that_was_undone_is_not_believed",
         is_simulated=False,
     ),
     one_edit(
@@ -113,6 +114,26 @@ RECOVERING_MUTANTS: tuple[Mutant, ...] = (
         "    if ack.offset != end:\n",
         "    if ack.offset < end:\n",
         f"{OF_RUNS}::test_a_topic_that_goes_on_behind_what_was_read_gets_no_record",
+        is_simulated=False,
+    ),
+    one_edit(
+        "recovered-beside-a-sleeper",
+        "a node that slept through a recovery does not deliver under its old transactional id",
+        RECORD,
+        "delayd/node/replica/switching.py",
+        "    if read.frontier != settings.frontier:\n",
+        "    if read.buffer != settings.buffer:\n",
+        f"{OF_RUNS}::test_a_node_that_slept_through_the_recovery_delivers_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
+        "recovered-joins-two-histories",
+        "a topic that was emptied and used anew is not joined with what was before",
+        ASSUMED,
+        RECOVERING,
+        "    if is_ours and (before.is_within(after) or after.is_within(before)):\n",
+        "    if is_ours:\n",
+        f"{OF_RUNS}::test_a_topic_that_was_emptied_and_used_anew_is_another_history",
         is_simulated=False,
     ),
 )

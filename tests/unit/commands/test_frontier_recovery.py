@@ -5,18 +5,20 @@ Source: docs/design/recovering.md.
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moves import HOUR_MS, Kill, KilledError
 from one_node import Maker
-from recoveries import MINUTE_MS, Lost, cluster_in
+from recoveries import Lost, cluster_in
 
 from delayd.bus import Headers
 from delayd.cluster.topics import create_topics, last_frontier
 from delayd.commands.recover.frontier import recovering
 from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
-from delayd.errors import RecoverError
+from delayd.errors import FrontierError, RecoverError
+from replication.record import decode, encode
 
 CALLS_MAX = 30
 
@@ -187,47 +189,6 @@ def test_a_node_that_is_alive_keeps_it_from_everything(lost: Lost) -> None:
     assert kill.calls == []
 
 
-def test_what_a_lost_target_had_received_is_in_doubt(lost: Lost) -> None:
-    lost.send("due", 1_000)
-    lost.send("later", HOUR_MS)
-    lost.checkpoint()
-    lost.go_on(2_000)
-    lost.stop()
-    lost.lose()
-    lost.node.kafka.delete_topic("orders")
-    plan = lost.recover(is_dry=True)
-    assert not is_fine(plan)
-    assert [each.source for each in plan.found.doubtful.names] == ["0/2"]
-    assert plan.found.pending == 1, "what was not due yet is pending for sure"
-    with pytest.raises(RecoverError, match="1 messages may have been delivered or not"):
-        lost.recover()
-    assert last_frontier(lost.node.bus, "delayd-frontier") is None
-    assert lost.recover(takes_doubles=True).written is not None
-
-
-def test_a_target_that_was_made_again_is_in_doubt_too(lost: Lost) -> None:
-    lost.send("due", 1_000)
-    lost.checkpoint()
-    lost.go_on(2_000)
-    lost.stop()
-    lost.lose()
-    lost.node.kafka.delete_topic("orders")
-    lost.node.kafka.create_topic("orders", 1, {"message.timestamp.type": "LogAppendTime"})
-    assert lost.recover(is_dry=True).found.doubtful.count == 1
-
-
-def test_what_stopped_before_it_was_due_is_in_no_doubt(lost: Lost) -> None:
-    lost.send("due", 10_000)
-    lost.checkpoint()
-    stopped_ms = lost.node.clock.now_ms + 5_000
-    lost.stop()
-    lost.lose()
-    lost.node.kafka.delete_topic("orders")
-    lost.node.clock.now_ms += MINUTE_MS
-    assert lost.recover(is_dry=True).found.doubtful.count == 1
-    assert lost.recover(stopped_ms=stopped_ms).written is not None
-
-
 def test_two_histories_are_told_apart(lost: Lost, tmp_path: Path, make: Maker) -> None:
     fill(lost)
     shutil.copytree(lost.folder, tmp_path / "old")
@@ -273,35 +234,6 @@ def told(lost: Lost, id: str) -> list[str]:
     return [each["verdict"] for each in receipts if each["id"] == id]
 
 
-def test_a_step_that_was_undone_is_not_believed(lost: Lost) -> None:
-    lost.send("undone", 1_000)
-    lost.go_on(2_000, 1)
-    log = lost.node.kafka.topics["orders"].partitions[0]
-    newest = lost.node.replica.newest
-    assert newest is not None and newest.record.counts.delivered == 1
-    lost.checkpoint()
-    lost.stop()
-    lost.lose()
-    [place] = [r.offset for r in lost.node.read("orders") if r.value == b"undone"]
-    log.truncate(place)
-    with pytest.raises(RecoverError, match="may have been undone: its step delivered 1"):
-        lost.recover(takes_doubles=True)
-
-
-def test_a_requeue_that_was_undone_is_not_believed_either(lost: Lost) -> None:
-    lost.send("retried", 500, topic="absent")
-    lost.go_on(1_000, 1)
-    lost.checkpoint()
-    lost.stop()
-    lost.lose()
-    log = lost.node.kafka.topics["delayd-buffer"].partitions[0]
-    [place] = [r.offset for r in lost.node.read("delayd-buffer")
-               if "delayd-continues" in dict(r.headers)]  # fmt: skip
-    log.truncate(place)
-    with pytest.raises(RecoverError, match="into the buffer, which is not there"):
-        lost.recover(takes_doubles=True)
-
-
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_repeated_replace_kills_nothing(lost: Lost, is_read: bool) -> None:
     due_ms = lost.node.clock.now_ms + HOUR_MS
@@ -342,44 +274,6 @@ def test_a_redrive_without_an_id_goes_out_once(lost: Lost) -> None:
     deliver_all(lost)
     assert lost.arrived()["again"] == 1
     assert told(lost, source.decode()) == ["scheduled"]
-
-
-def test_what_is_nowhere_is_named_and_delivered_only_on_demand(lost: Lost) -> None:
-    lost.send("one", 1_000)
-    lost.send("two", 1_500)
-    lost.send("three", 2_000)
-    lost.checkpoint()
-    lost.go_on(5_000)
-    lost.stop()
-    lost.lose()
-    log = lost.node.kafka.topics["orders"].partitions[0]
-    records = lost.node.read("orders")
-    log.truncate(records[-3].offset)
-    for record in (records[-3], records[-1]):
-        lost.node.kafka.append("orders", 0, record.key, record.value, record.headers)
-    with pytest.raises(RecoverError, match="1 that should have been are nowhere"):
-        lost.recover()
-    found = lost.recover(takes_doubles=True).found
-    assert [each.source for each in found.missing.names] == ["0/3"]
-    assert [each.source for each in found.again.names] == ["0/4"]
-    deliver_all(lost)
-    arrived = lost.arrived()
-    assert (arrived["one"], arrived["two"], arrived["three"]) == (1, 1, 2)
-
-
-def test_a_compacted_target_leaves_doubt(lost: Lost) -> None:
-    lost.node.kafka.create_topic(
-        "states", 1, {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
-    )
-    lost.send("state", 1_000, topic="states", id="s")
-    lost.send("next", HOUR_MS, topic="states", id="s2")
-    lost.checkpoint()
-    lost.stop()
-    lost.lose()
-    lost.node.clock.now_ms += 2_000
-    found = lost.recover(is_dry=True).found
-    assert (found.doubtful.count, found.pending) == (1, 1)
-    assert "compacted" in found.doubtful.names[0].problem
 
 
 def test_a_foreign_transaction_that_stays_open_is_named(lost: Lost) -> None:
@@ -438,3 +332,37 @@ def test_a_conflict_behind_the_wheel_says_nothing_of_its_rank(lost: Lost) -> Non
     lost.lose()
     found = lost.recover().found
     assert (found.pending, found.missing.count, found.dead) == (2, 0, 0)
+
+
+def test_a_node_that_slept_through_the_recovery_delivers_nothing(lost: Lost, make: Maker) -> None:
+    fill(lost)
+    lost.checkpoint()
+    lost.node.stop_leading()
+    slept = lost.node.replica
+    lost.lose()
+    shutil.copytree(lost.folder, lost.folder.parent / "copy")
+    (lost.folder.parent / "copy" / "catalogue" / "LOCK").unlink()
+    lost.recover(folder=lost.folder.parent / "copy")
+    seen = last_frontier(lost.node.bus, "delayd-frontier")
+    assert seen is not None
+    with pytest.raises(FrontierError, match="the frontier was recovered meanwhile"):
+        slept.observe(seen)
+
+
+def test_a_topic_that_was_emptied_and_used_anew_is_another_history(lost: Lost) -> None:
+    fill(lost)
+    lost.stop()
+    [first, *_, last] = lost.node.read("delayd-frontier")
+    record = decode(last.value or b"")
+    strange = replace(
+        record.frontier,
+        offsets=(0, record.frontier.offsets[1] + 9),
+        step=3,
+        cursors=decode(first.value or b"").frontier.cursors,
+    )
+    log = lost.node.kafka.topics["delayd-frontier"].partitions[0]
+    log.truncate(0)
+    value = encode(replace(record, frontier=strange))
+    lost.node.kafka.append("delayd-frontier", 0, last.key, value, [])
+    with pytest.raises(RecoverError, match="another history"):
+        lost.recover()

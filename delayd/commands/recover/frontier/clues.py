@@ -128,6 +128,7 @@ class Reader:
         tell("reading dead letters and receipts", 0, 1)
         for record in self._since(settings.dead.name):
             self._letter(clues, record)
+        dead_blind_ms = self._letters_blind_ms()
         for record in self._since(settings.receipts.name):
             self._receipt(clues, record)
         topics = {*targets, *(each.body[0] for each in clues.tail if _is_message(each))}
@@ -135,7 +136,22 @@ class Reader:
         for number, topic in enumerate(sorted(topics)):
             tell(f"reading {topic}", number, len(topics))
             self._target(clues, topic)
+            if dead_blind_ms > clues.blind_ms[topic]:
+                clues.blind_ms[topic] = dead_blind_ms
+                clues.why_blind[topic] = f"{settings.dead.name} has deleted dead letters"
         return clues
+
+    def _letters_blind_ms(self) -> int:
+        """Return up to when it is unknown which messages died; -1 if all dead letters are there."""
+        name = self._settings.dead.name
+        first, _, ends = self._ranges(name)
+        early = {p: min(ends[p], first[p] + FIRST_RECORDS) for p in ends if first[p]}
+        oldest: dict[int, int] = {}
+        for record in self._between(name, first, early):
+            oldest.setdefault(record.partition, record.append_ms)
+        # Its id is checked, so what begins at offset 0 has lost nothing.
+        kept = [Kept(first[p], oldest.get(p)) for p in early]
+        return blind_until_ms(kept, self._since_ms) if kept else -1
 
     def _settle(self, clues: Clues, topics: Iterable[str], *, is_fenced: bool) -> None:
         """Wait until no transaction is open in these topics: what lies behind its first record

@@ -225,7 +225,10 @@ def _same_history(known: FrontierRecord, topical: Topical) -> tuple[Frontier, ..
             f"{last.settings.cluster!r}",
             remedy="check --bootstrap, --prefix and the data_dir; nobody was fenced",
         )
-    if last.settings.frontier.topic_id == ours.frontier.topic_id:
+    before, after = last.frontier, known.frontier
+    is_ours = last.settings.frontier.topic_id == ours.frontier.topic_id
+    # Frontiers of one history follow each other. A topic may be emptied, and then be used anew.
+    if is_ours and (before.is_within(after) or after.is_within(before)):
         return (last.frontier,)
     if known.frontier.precedes(last.frontier):
         return (last.frontier,)  # An earlier run wrote it, or a node after that.
