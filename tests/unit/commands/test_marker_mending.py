@@ -28,7 +28,7 @@ from delayd.bus.raw import (
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands.recover.marker.looking import Looker
 from delayd.commands.recover.marker.mending import Mended, mend
-from delayd.errors import RecoverError
+from delayd.errors import KafkaUnreachableError, RecoverError
 from replication.frontier import begin_term, first_frontier
 from replication.record import FrontierRecord, StepCounts, decode, encode, record_key
 
@@ -48,6 +48,7 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.log: dict[Place, list[Batch | Marker]] = {p: [] for p in (*TARGETS, FRONTIER)}
+        self.knows_topics = True
         self.ends = dict.fromkeys(self.log, 0)
         self.epoch = 1
         self.writes_left = 10**6
@@ -95,12 +96,14 @@ class FakeKafka:
     # The port RawLog
 
     def places(self, _: int) -> list[Place]:
-        return list(self.log)
+        own = [Place(SETTINGS.buffer.name, 0), Place(SETTINGS.dead.name, 0)]
+        return [*self.log, *(own if self.knows_topics else [])]
 
     def producers(self, places: Iterable[Place], _: int) -> Producers:
         active = {
             place: (Active(ProducerEpoch(MASTER, self.epoch), 0, -1, self.open_since(place)),)
             for place in places
+            if place in self.log
         }
         return Producers(active, {})
 
@@ -295,3 +298,10 @@ def test_nothing_is_written_while_a_master_is_at_work() -> None:
     with pytest.raises(RecoverError, match="under way"):
         run(kafka)
     assert kafka.ends == ends and kafka.epoch == 1, "nobody was fenced"
+
+
+def test_a_broker_that_does_not_know_the_topics_yet_is_not_believed() -> None:
+    kafka = played((LOST, COMMIT, COMMIT))
+    kafka.knows_topics = False
+    with pytest.raises(KafkaUnreachableError, match="does not know"):
+        run(kafka)

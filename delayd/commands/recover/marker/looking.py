@@ -32,7 +32,7 @@ from delayd.commands.recover.marker.pieces import (
     kind_of,
     runs_of,
 )
-from delayd.errors import NotInitialisedError
+from delayd.errors import KafkaUnreachableError, NotInitialisedError
 from replication.record import FrontierRecord
 from replication.settings import Settings
 
@@ -101,7 +101,7 @@ class Looker:
         TopicMismatchError for what brokers refuse."""
         seen, end = self.last()
         last = seen.record
-        found = self._producers(self._raw.places(self._timeout_ms))
+        found = self._producers(self._places())
         kept = _open(found)
         if kept and not threading.Event().wait(AGAIN_S):
             still = _open(self._raw.producers(kept, self._timeout_ms))
@@ -136,6 +136,19 @@ class Looker:
     def still_hangs(self, run: Run, end: int) -> bool:
         """Return whether nothing has come behind what was read of a partition."""
         return self._ends(run.place) == end
+
+    def _places(self) -> list[Place]:
+        """Return all partitions of all topics. Raise KafkaUnreachableError if a broker leaves out
+        one of ours: it does not know yet what there is."""
+        places = self._raw.places(self._timeout_ms)
+        settings = self._settings
+        own = {settings.frontier.name, settings.buffer.name, settings.dead.name}
+        if unknown := own - {place.topic for place in places}:
+            raise KafkaUnreachableError(
+                f"the broker that was asked does not know {', '.join(sorted(unknown))}",
+                remedy="are all brokers up? Then run this again",
+            )
+        return places
 
     def _producers(self, places: Sequence[Place]) -> Producers:
         self._tell("asking the leaders of partitions", 0, 1)
