@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -53,13 +54,17 @@ class Case:
     def frontier(self) -> str:
         return f"{self.cluster.name}-frontier"
 
+    def run(self, *more: str) -> "CompletedProcess[str]":
+        """Run the command."""
+        cluster = self.cluster
+        return delayd_in_process(
+            *("recover", "marker", "--bootstrap", cluster.bootstrap, "--cluster", cluster.name),
+            *("--prefix", f"{cluster.name}-", "--etcd", cluster.etcd, *more),
+        )
+
     def recover(self, *more: str) -> dict[str, Any]:
         """Run the command, with JSON."""
-        cluster = self.cluster
-        done = delayd_in_process(
-            *("recover", "marker", "--bootstrap", cluster.bootstrap, "--cluster", cluster.name),
-            *("--prefix", f"{cluster.name}-", "--etcd", cluster.etcd, "--json", *more),
-        )
+        done = self.run("--json", *more)
         assert done.stdout, done.stderr
         result: dict[str, Any] = json.loads(done.stdout)
         assert result["ok"] == (done.returncode == ExitCode.FINE)
@@ -218,3 +223,9 @@ def test_lost_markers_are_mended_and_each_message_is_delivered_once(
             case.node.start()
         for case in (of_target, of_frontier, by_hand, of_all):
             case.judge()
+
+        # Of a cluster that is well: nothing.
+        told = of_target.run()
+        assert told.returncode == ExitCode.FINE and "nothing hangs" in told.stdout, told.stdout
+        told = of_target.run("--yes")
+        assert told.returncode == ExitCode.PROBLEM and "nodes are running" in told.stderr
