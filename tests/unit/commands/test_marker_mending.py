@@ -26,7 +26,7 @@ from delayd.bus.raw import (
     TransactionState,
 )
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.commands.recover.marker.looking import Looker
+from delayd.commands.recover.marker.looking import Facts, Looker
 from delayd.commands.recover.marker.mending import Mended, mend
 from delayd.errors import KafkaUnreachableError, RecoverError
 from replication.frontier import begin_term, first_frontier
@@ -298,6 +298,22 @@ def test_nothing_is_written_while_a_master_is_at_work() -> None:
     with pytest.raises(RecoverError, match="under way"):
         run(kafka)
     assert kafka.ends == ends and kafka.epoch == 1, "nobody was fenced"
+
+
+def test_no_marker_is_written_once_a_master_has_taken_a_step() -> None:
+    kafka = played((LOST, COMMIT, COMMIT))
+    looker = FakeLooker(kafka)
+    look = looker.look
+
+    def look_late() -> Facts:
+        facts = look()
+        kafka.append(FRONTIER, record_key(0), encode(frontier(3)), [], 9)
+        return facts
+
+    looker.look = look_late  # type: ignore[method-assign]
+    with pytest.raises(RecoverError, match="a node takes steps"):
+        mend(kafka, kafka, looker, SETTINGS, 1)  # type: ignore[arg-type]
+    assert kafka.open_since(TARGETS[0]) is not None
 
 
 def test_a_broker_that_does_not_know_the_topics_yet_is_not_believed() -> None:

@@ -133,9 +133,12 @@ class Looker:
                 raise NotInitialisedError(f"{self._settings.frontier.name} holds no frontier")
             return seen, log.high_watermark(self._timeout_ms)
 
-    def still_hangs(self, run: Run, end: int) -> bool:
-        """Return whether nothing has come behind what was read of a partition."""
-        return self._ends(run.place) == end
+    def still_hangs(self, run: Run, facts: Facts) -> bool:
+        """Return whether nothing has come behind what was read of a partition, and no master has
+        taken a step."""
+        frontier = Place(self._settings.frontier.name, SHARD)
+        is_still = self._ends(frontier) == facts.end
+        return is_still and self._ends(run.place) == facts.ends[run.place]
 
     def _places(self) -> list[Place]:
         """Return all partitions of all topics. Raise KafkaUnreachableError if a broker leaves out

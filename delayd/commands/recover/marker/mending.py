@@ -101,9 +101,9 @@ def mend(
 def _end(raw: RawLog, looker: Looker, facts: Facts, mended: Mended, timeout_ms: int) -> None:
     for run, marker in facts.plan.endings:
         count = len(run.records)
-        if not looker.still_hangs(run, facts.ends[run.place]):
+        if not looker.still_hangs(run, facts):
             raise RecoverError(
-                f"somebody writes to {run.place} meanwhile",
+                f"somebody writes to {run.place}, or a node takes steps, meanwhile",
                 remedy="stop all nodes, and run this again: it goes on",
             )
         raw.write_marker(run.place, marker, timeout_ms)
