@@ -341,6 +341,31 @@ def test_what_a_failed_step_wrote_to_the_buffer_is_not_taken_for_the_steps_befor
     assert log.plan(full(1)).is_empty
 
 
+def test_what_a_failed_step_wrote_behind_a_lost_marker_is_not_written_again() -> None:
+    """Its abort has dropped both: only the step before was visible elsewhere."""
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log._ends[BUFFER] = 15
+    log.write(BUFFER, [([("delayd-continues", b"1")], b"of step 2")])
+    log.step(2, COMMIT, COMMIT, COMMIT)
+    log._ends[BUFFER] = 25
+    log.write(BUFFER, [([("delayd-continues", b"2")], b"of step 3")])
+    log.end(BUFFER, ABORT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
+    [dealt] = log.plan(full(2)).again
+    assert [record.value for record in dealt.records] == [b"of step 2"]
+
+
+def test_a_letter_is_of_the_step_of_its_batch() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    refused: Headers = [("delayd-reason", b"bad"), ("delayd-source", b"1/110")]
+    failed: Headers = [("delayd-reason", b"dead"), ("delayd-source", b"1/10")]
+    log.write(DEAD, [(failed, b""), (refused, b"")])
+    log.step(2, COMMIT, COMMIT, COMMIT)
+    [dealt] = log.plan(full(2)).dealt
+    assert dealt.step is not None and len(dealt.records) == 2
+
+
 def test_a_step_with_an_epoch_of_its_own_is_known_by_the_one_before() -> None:
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)

@@ -11,7 +11,7 @@ A *piece* is the part of a run that one step wrote. Which step that is, the reco
     receipts   `at_ms` of the receipt
     buffer     the frontier record whose own writes (R) reach over it
     dead       the frontier record whose offsets (O) reach over the source, if its request was
-               refused; else what the rest of the run says
+               refused; else what the rest of the batch says
 
 Source: docs/design/lost-markers.md.
 """
@@ -70,6 +70,8 @@ class Run:
     epochs: set[int] = field(default_factory=set)
     records: list[tuple[int, Record]] = field(default_factory=list)
     """With the epoch of the producer that wrote each."""
+    batches: list[int] = field(default_factory=list)
+    """How many records each batch has. A batch is of one step."""
     marker: Marker | None = None
     """What ended it; None while it hangs."""
 
@@ -144,6 +146,7 @@ def runs_of(place: Place, kind: Kind, log: Iterable[Batch | Marker]) -> Iterator
             run = open_runs.setdefault(number, Run(place, kind, number))
             run.epochs.add(each.producer.epoch)
             run.records += [(each.producer.epoch, record) for record in each.records]
+            run.batches.append(len(each.records))
     yield from open_runs.values()
 
 
@@ -217,20 +220,15 @@ class Steps:
                 same = {_same(record) for _, record in run.records}
                 self._copies.setdefault(run.place, set()).update(same)
             return
-        pieces: dict[StepName | None, list[Record]] = {}
-        for epoch, record in run.records:
-            name = self._name_of(run, ProducerEpoch(run.producer_id, epoch), record)
-            pieces.setdefault(name, []).append(record)
-        unnamed = pieces.pop(None, [])
-        if unnamed and len(pieces) == 1:
-            next(iter(pieces.values())).extend(unnamed)
-            unnamed = []
+        pieces: dict[StepName, list[Record]] = {}
+        unnamed: list[Record] = []
+        named = self._names_of(run)
+        for name, (_, record) in zip(named, run.records, strict=True):
+            (unnamed if name is None else pieces.setdefault(name, [])).append(record)
         if unnamed:
             self.unclear.append(_piece(run, unnamed, keeps=keeps))
         for name, records in pieces.items():
-            assert name is not None, "taken out above"
             if name.now_ms >= self.since_ms or name in self.by_name:
-                records.sort(key=lambda record: record.offset)
                 self._step(name).pieces.append(_piece(run, records, keeps=keeps))
         if not keeps:
             run.records.clear()
@@ -250,6 +248,19 @@ class Steps:
 
     def _step(self, name: StepName) -> Step:
         return self.by_name.setdefault(name, Step(name))
+
+    def _names_of(self, run: Run) -> list[StepName | None]:
+        """Return the step of each record of a run, which others of its batch may tell."""
+        names: list[StepName | None] = []
+        for count in run.batches:
+            batch = run.records[len(names) : len(names) + count]
+            said = [
+                self._name_of(run, ProducerEpoch(run.producer_id, epoch), record)
+                for epoch, record in batch
+            ]
+            of_batch = next((name for name in said if name is not None), None)
+            names += [of_batch if name is None else name for name in said]
+        return names
 
     def _name_of(self, run: Run, producer: ProducerEpoch, record: Record) -> StepName | None:
         said: int | None = None

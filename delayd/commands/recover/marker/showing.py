@@ -7,7 +7,7 @@ from delayd.bus import Record
 from delayd.commands.recover.marker.deciding import Dealt, Fate
 from delayd.commands.recover.marker.looking import Facts
 from delayd.commands.recover.marker.mending import Mended
-from delayd.commands.recover.marker.pieces import Kind, Piece, Step, header
+from delayd.commands.recover.marker.pieces import Kind, Piece, State, Step, header
 
 SHOWN_MAX = 50
 """Records of a piece on a terminal."""
@@ -91,10 +91,9 @@ def marker_lines(before: Facts, after: Facts, mended: Mended | None) -> Iterator
 def _visible(facts: Facts) -> Iterator[tuple[Step, Piece]]:
     """Yield what is visible of the steps that something else is to be done with."""
     steps = {id(dealt.step): dealt.step for dealt in facts.plan.dealt}
-    hidden = {id(dealt.piece) for dealt in facts.plan.dealt}
     for step in steps.values():
         for piece in [] if step is None else step.pieces:
-            if id(piece) not in hidden:
+            if piece.state is State.VISIBLE:
                 yield step, piece  # type: ignore[misc]
 
 
