@@ -355,6 +355,20 @@ def test_what_a_failed_step_wrote_behind_a_lost_marker_is_not_written_again() ->
     assert [record.value for record in dealt.records] == [b"of step 2"]
 
 
+def test_what_a_failed_step_wrote_behind_a_marker_that_is_lost_for_good_is_dropped() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log._ends[BUFFER] = 15
+    log.write(BUFFER, [([("delayd-continues", b"1")], b"of step 2")])
+    log.step(2, COMMIT, COMMIT, COMMIT)
+    log._ends[BUFFER] = 25
+    log.write(BUFFER, [([("delayd-continues", b"2")], b"of step 3")])
+    plan = log.plan(full(2))
+    assert endings(plan) == {BUFFER: False} and not plan.problems
+    [dealt] = plan.again
+    assert [record.value for record in dealt.records] == [b"of step 2"]
+
+
 def test_a_letter_is_of_the_step_of_its_batch() -> None:
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)

@@ -162,7 +162,8 @@ def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
     record, now_ms = step.record, step.name.now_ms
     if record is None:
         plan.problems.append(
-            f"records of the step at {now_ms} ms are visible, and its frontier record is lost"
+            f"records of a step ({step.name.producer.epoch}, {now_ms}) are visible, and its "
+            "frontier record is lost"
         )
         return Fate.LEFT
     number = record.frontier.step

@@ -33,6 +33,8 @@ from replication.settings import Settings
 
 OWNER: Final = "delayd-recover"
 """The owner of frontier records that this program writes."""
+UNFINISHED_MS: Final = 1 << 62
+"""Stands for the `now` of a step that wrote to the buffer, and then no frontier record."""
 
 
 class Kind(Enum):
@@ -270,14 +272,13 @@ class Steps:
             said = _at_ms(record)
         if said is not None:
             return StepName(producer, said)
-        found: Step | None = None
         if run.kind is Kind.BUFFER:
-            found = self._reaching(producer, _own_writes, record.partition, record.offset)
-        elif run.kind is Kind.DEAD and header(record.headers, "delayd-reason") != Reason.DEAD.slug:
+            return self._reaching(producer, _own_writes, record.partition, record.offset)
+        if run.kind is Kind.DEAD and header(record.headers, "delayd-reason") != Reason.DEAD.slug:
             partition, _, offset = (header(record.headers, "delayd-source") or "").partition("/")
             if partition.isdigit() and offset.isdigit():
-                found = self._reaching(producer, _offsets, int(partition), int(offset))
-        return None if found is None else found.name
+                return self._reaching(producer, _offsets, int(partition), int(offset))
+        return None
 
     def _reaching(
         self,
@@ -285,18 +286,22 @@ class Steps:
         reach: Callable[[FrontierRecord, int], int],
         partition: int,
         offset: int,
-    ) -> Step | None:
+    ) -> StepName | None:
         """Return the first step of this producer that reaches an offset of the buffer, if the step
-        before it, of whatever epoch, is known not to."""
+        before it, of whatever epoch, is known not to. If none reaches it, the step that wrote there
+        never came to its frontier record."""
         before: int | None = None
+        is_known = False
         for step in self._of_producer.get(producer.id, ()):
             if step.record is None or partition >= step.record.settings.partitions:
                 return None
             reached = reach(step.record, partition)
-            if step.name.producer == producer and reached >= offset:
-                return step if before is not None and before < offset else None
+            if step.name.producer == producer:
+                is_known = True
+                if reached >= offset:
+                    return step.name if before is not None and before < offset else None
             before = reached
-        return None
+        return StepName(producer, UNFINISHED_MS) if is_known else None
 
 
 def _piece(run: Run, records: list[Record], *, keeps: bool) -> Piece:

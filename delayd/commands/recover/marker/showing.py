@@ -7,7 +7,7 @@ from delayd.bus import Record
 from delayd.commands.recover.marker.deciding import Dealt, Fate
 from delayd.commands.recover.marker.looking import Facts
 from delayd.commands.recover.marker.mending import Mended
-from delayd.commands.recover.marker.pieces import Kind, Piece, State, Step, header
+from delayd.commands.recover.marker.pieces import UNFINISHED_MS, Kind, Piece, State, Step, header
 
 SHOWN_MAX = 50
 """Records of a piece on a terminal."""
@@ -100,7 +100,9 @@ def _visible(facts: Facts) -> Iterator[tuple[Step, Piece]]:
 def _number(step: Step | None) -> int | str:
     if step is None:
         return "unknown"
-    return f"at {step.name.now_ms} ms" if step.record is None else step.record.frontier.step
+    if step.record is not None:
+        return step.record.frontier.step
+    return "unfinished" if step.name.now_ms == UNFINISHED_MS else f"at {step.name.now_ms} ms"
 
 
 def _visible_json(step: Step, piece: Piece) -> dict[str, Any]:
