@@ -38,9 +38,11 @@ def open_bus(
 
 def open_raw_log(bootstrap: str, kafka: dict[str, str]) -> "RawLog":
     """Return the reader of what lies on the brokers, whatever the data plane's driver is."""
+    from delayd.bus.kafka_python.log import take_lines
     from delayd.bus.kafka_python.raw_log import KafkaPythonRawLog
     from delayd.bus.kafka_python.settings import Settings, for_connections
 
+    take_lines()
     return KafkaPythonRawLog(Settings(bootstrap, "delayd", for_connections(kafka), None).admin())
 
 
