@@ -209,24 +209,11 @@ TAKEOVER = (
         "frontier.md#term",
         (
             Edit(
-                "delayd/node/election/control_loop.py",
-                "Grant(self._identity.owner, effect.deadline_ms)",
-                "Grant(\n"
-                "                self._identity.owner,\n"
-                "                effect.deadline_ms,\n"
-                "                effect.leader.create_revision,\n"
-                "            )",
-            ),
-            Edit(
-                MASTERSHIP,
-                "    def __init__(self, owner: str, deadline_ms: int) -> None:\n",
-                "    def __init__(self, owner: str, deadline_ms: int, revision: int = 1) -> None:\n"
-                "        self.term = revision\n",
-            ),
-            Edit(
                 MASTERSHIP,
                 "        self.term = first.term\n",
-                "        first = replace(first, term=self._grant.term)\n"
+                "        leadership = self._grant.leadership\n"
+                "        assert leadership is not None\n"
+                "        first = replace(first, term=leadership.create_revision)\n"
                 "        self.term = first.term\n",
             ),
         ),
