@@ -36,11 +36,13 @@ class Turn:
     def has_come(self, now_ms: int, *, has_died: bool) -> bool:
         """Return whether to campaign now that the key was read absent. `has_died`: the last master
         is known to be dead."""
-        if self._absent_since_ms is None:
-            self._absent_since_ms = now_ms
-            unread_ms = 0 if self._read_ms is None else now_ms - self._read_ms
-            self._was_away = unread_ms >= self._times.lease_ttl_s * 1_000
+        unread_ms = 0 if self._read_ms is None else now_ms - self._read_ms
         self._read_ms = now_ms
+        is_back = unread_ms >= self._times.lease_ttl_s * 1_000
+        if self._absent_since_ms is None or is_back:
+            # Nobody knows what was there while etcd was away.
+            self._absent_since_ms = now_ms
+            self._was_away = is_back
         # An etcd that was away may have lost the key of who still leads.
         goes_last = self._lets_reclaim and self._was_away and not has_died
         # Nodes yield to others in rolling updates, and nobody is killed in those.

@@ -183,3 +183,15 @@ def test_a_follower_that_etcd_did_not_answer_lets_the_master_go_first() -> None:
         orders += told(election, Ticked(now_ms), LeaderRead(now_ms, None))
     assert GrantLease(3) not in orders
     assert told(election, Ticked(4_650), LeaderRead(4_650, None))[-1] == GrantLease(3)
+
+
+def test_what_a_follower_waited_before_another_absence_does_not_count() -> None:
+    """The master made its key anew in between, which this node could not read.
+
+    Rules: reclaims
+    """
+    election = Election("other", is_fenced=True)
+    told(election, Ticked(0), LeaderRead(0, OURS), Ticked(POLL_MS), CallFailed(3_000))
+    told(election, LeaderRead(3_010, None), Ticked(3_160), CallFailed(7_000))
+    assert told(election, Ticked(7_300), LeaderRead(7_310, None)) == (PollLeader(),)
+    assert told(election, LeaderRead(8_830, None)) == (GrantLease(3),)
