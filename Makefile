@@ -20,8 +20,9 @@ COMPUTING := tests --ignore=tests/conformance --ignore=tests/integration --ignor
 # What takes the processor when nobody else wants it. Where Linux shares it among sessions, the
 # niceness of a process counts only within its own.
 LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true; exec nice -n 19 "$$0" "$$@"'
-# Tests with real parts watch the time and mostly wait: two files at a time, and those of Spark beside
-# them with what they leave (tests/conftest.py). The time limit ends a test that hangs; it measures none.
+# Tests with real parts watch the time and mostly wait: two files at a time, and those that share Spark
+# beside them with what they leave (tests/conftest.py). The time limit ends a test that hangs; it
+# measures none.
 REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 .PHONY: help setup demo test test-seeds test-full wheel-kills wheel-damage mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean

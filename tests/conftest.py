@@ -1,5 +1,5 @@
-"""What all tests share: one real Kafka, one real etcd and one Spark per session, started when first
-asked for.
+"""What all tests share: one real Kafka, one real etcd, three brokers and one Spark per session,
+started when first asked for.
 
 Missing real parts fail the test that needs them; they do not skip it.
 """
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NICENESS_OF_SPARK = 10
-LONGEST = ("test_chaos_runs", "test_guarded_nodes")
+LONGEST = ("test_chaos_runs", "test_audit_follow", "test_demo", "test_guarded_nodes")
 """Files of tests with real parts that a run begins with, so that none of them is its end."""
+
+ON_THREE_BROKERS = ("test_broken_targets", "test_bus_brokers", "test_zombie_leader")
+
+_three_brokers: list[LocalCluster] = []
 
 # A machine with other work can stand still for long: clusters of tests may take their time.
 startup.MASTER_TIMEOUT_S = supervision.ANSWER_TIMEOUT_S = 300.0
@@ -47,11 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a worker one file at a time, and all files that share a Spark to one of them."""
+    """Gives a worker one file at a time, and all files that share a Spark, or three brokers, to one
+    of them."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "spark" if _runs_spark(Path(file)) else file
+        if _runs_spark(Path(file)):
+            return "spark"
+        return "three brokers" if Path(file).stem in ON_THREE_BROKERS else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
@@ -60,22 +67,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: Spark, then the files of `LONGEST`, then those with tests that
-    are marked as long."""
+    """Begin with what takes longest: Spark, then the files of `LONGEST` and those on three brokers,
+    then those with tests that are marked as long."""
     long = {item.path for item in items if item.get_closest_marker("long")}
     items.sort(
         key=lambda item: (
             not _runs_spark(item.path),
-            item.path.stem not in LONGEST,
+            item.path.stem not in (*LONGEST, *ON_THREE_BROKERS),
             item.path not in long,
         )
     )
 
 
 def _runs_spark(path: Path) -> bool:
-    if path.parent.name != "integration":
-        return path.parent.name == "audit"
-    return path.name.startswith(("test_audit", "test_demo")) and path.stem != "test_audit_page"
+    in_folder = path.parts[-3:-1] == ("tests", "audit")
+    return in_folder or path.stem in ("test_audit_defects", "test_audit_reading")
 
 
 @pytest.fixture
@@ -129,6 +135,33 @@ def kafka_and_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCl
             yield cluster
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="module")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
+    """Kafka with three brokers, and etcd. A test may kill and freeze the brokers, and leaves all of
+    them up (`wait_for_brokers`)."""
+    if not _three_brokers:
+        cluster = LocalCluster(
+            tmp_path_factory.mktemp("three-brokers"), ClusterOptions(nodes=0, brokers=3)
+        )
+        cluster.up()
+        _three_brokers.append(cluster)
+    return _three_brokers[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the three brokers behind the last test that uses them: they take much for nothing."""
+    yield
+    if nextitem is None or nextitem.path.stem not in ON_THREE_BROKERS:
+        pytest_unconfigure()
+
+
+def pytest_unconfigure() -> None:
+    """End them also if the run was interrupted."""
+    while _three_brokers:
+        _three_brokers.pop().down()
 
 
 @pytest.fixture

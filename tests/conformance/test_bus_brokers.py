@@ -3,17 +3,20 @@
 import signal
 import threading
 from contextlib import closing
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from clusters import wait_for_brokers
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from nodes import HANGS_S
+from test_dev_cluster import first_value, produce, send
 
 from delayd.bus import Bus, Cluster
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.startup import ClusterOptions
+from delayd.dev.kafka import create_topic
 from delayd.errors import KafkaUnreachableError, ProducerError
 from delayd.runtime.clock import SystemClock
 
@@ -62,62 +65,86 @@ def answering(bus: Bus, places: set[tuple[str, int]]) -> set[tuple[str, int]]:
 
 
 def test_questions_are_answered_while_the_broker_that_was_asked_before_is_dead(
-    tmp_path: Path,
+    three_brokers: LocalCluster,
 ) -> None:
     """docs/design/frontier.md, Targets: one broker away holds up nobody."""
-    topic = f"t{uuid4().hex}"
-    with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as brokers:
-        buses: list[Bus] = [ConfluentBus(brokers.bootstrap), KafkaPythonBus(brokers.bootstrap)]
-        clusters = [bus.cluster() for bus in buses for _ in range(CLIENTS)]
-        try:
-            clusters[0].create_topic(
-                topic, partitions=3, replication_factor=3, config={}, timeout_ms=30_000
-            )
-            for cluster in clusters:
-                wait_until_known(cluster, topic)
-            # A client of librdkafka sends such questions to the controller that it knows.
-            admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
-            controller = admin.describe_cluster().result(TIMEOUT_MS / 1000).controller.id
-            brokers.kill(f"broker-{controller}")
-            for cluster in clusters:
-                assert cluster.survey([topic], TIMEOUT_MS).states.keys() == {topic}
-                assert offsets_of(cluster, topic).keys() == {0, 1, 2}
-        finally:
-            for cluster in clusters:
-                cluster.close()
-
-
-def test_a_time_out_names_the_partitions_whose_leaders_do_not_answer(tmp_path: Path) -> None:
-    """docs/design/frontier.md, A leader that hangs."""
-    topic = f"t{uuid4().hex}"
-    with LocalCluster(tmp_path, ClusterOptions(nodes=0, brokers=3)) as brokers:
-        buses: list[Bus] = [ConfluentBus(brokers.bootstrap), KafkaPythonBus(brokers.bootstrap)]
-        with closing(buses[0].cluster()) as cluster:
-            cluster.create_topic(
-                topic, partitions=3, replication_factor=1, config={}, timeout_ms=30_000
-            )
+    brokers, topic = three_brokers, f"t{uuid4().hex}"
+    buses: list[Bus] = [ConfluentBus(brokers.bootstrap), KafkaPythonBus(brokers.bootstrap)]
+    clusters = [bus.cluster() for bus in buses for _ in range(CLIENTS)]
+    try:
+        clusters[0].create_topic(
+            topic, partitions=3, replication_factor=3, config={}, timeout_ms=30_000
+        )
+        for cluster in clusters:
             wait_until_known(cluster, topic)
-            state = cluster.describe([topic], TIMEOUT_MS)[topic]
-        leaders = [partition.leader for partition in state.partitions]
-        producers = [bus.idempotent_producer() for bus in buses]
-        try:
-            for producer in producers:
-                for partition in range(3):
-                    producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
-                producer.flush(TIMEOUT_MS)
-            brokers.kill(f"broker-{leaders[1]}", signal.SIGSTOP)
-            for producer in producers:
-                for partition in range(3):
-                    producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
-            for producer in producers:
-                with pytest.raises(ProducerError) as raised:
-                    producer.flush(SILENCE_MS)
-                assert raised.value.silent == {(topic, 1)} and not raised.value.refusals
-            gone = {(topic, 3), (f"absent-{uuid4().hex}", 0)}
-            for bus in buses:
-                found = answering(bus, {(topic, n) for n in range(3)} | gone)
-                assert found == {(topic, 0), (topic, 2)} | gone, "each is judged alone"
-        finally:
-            for producer in producers:
-                producer.close()
-            brokers.kill(f"broker-{leaders[1]}", signal.SIGCONT)
+        # A client of librdkafka sends such questions to the controller that it knows.
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+        controller = admin.describe_cluster().result(TIMEOUT_MS / 1000).controller.id
+        brokers.kill(f"broker-{controller}")
+        for cluster in clusters:
+            assert cluster.survey([topic], TIMEOUT_MS).states.keys() == {topic}
+            assert offsets_of(cluster, topic).keys() == {0, 1, 2}
+    finally:
+        for cluster in clusters:
+            cluster.close()
+    brokers.restart(f"broker-{controller}")
+    wait_for_brokers(brokers)
+
+
+def test_a_time_out_names_the_partitions_whose_leaders_do_not_answer(
+    three_brokers: LocalCluster,
+) -> None:
+    """docs/design/frontier.md, A leader that hangs."""
+    brokers, topic = three_brokers, f"t{uuid4().hex}"
+    buses: list[Bus] = [ConfluentBus(brokers.bootstrap), KafkaPythonBus(brokers.bootstrap)]
+    with closing(buses[0].cluster()) as cluster:
+        cluster.create_topic(
+            topic, partitions=3, replication_factor=1, config={}, timeout_ms=30_000
+        )
+        for broker in brokers.status()["brokers"]:
+            with closing(ConfluentBus(broker["address"]).cluster()) as one:
+                wait_until_known(one, topic)
+        state = cluster.describe([topic], TIMEOUT_MS)[topic]
+    leaders = [partition.leader for partition in state.partitions]
+    producers = [bus.idempotent_producer() for bus in buses]
+    try:
+        for producer in producers:
+            for partition in range(3):
+                producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
+            producer.flush(TIMEOUT_MS)
+        brokers.kill(f"broker-{leaders[1]}", signal.SIGSTOP)
+        for producer in producers:
+            for partition in range(3):
+                producer.send(topic, key=None, value=b"v", headers=[], partition=partition)
+        for producer in producers:
+            with pytest.raises(ProducerError) as raised:
+                producer.flush(SILENCE_MS)
+            assert raised.value.silent == {(topic, 1)} and not raised.value.refusals
+        gone = {(topic, 3), (f"absent-{uuid4().hex}", 0)}
+        for bus in buses:
+            found = answering(bus, {(topic, n) for n in range(3)} | gone)
+            assert found == {(topic, 0), (topic, 2)} | gone, "each is judged alone"
+    finally:
+        for producer in producers:
+            producer.close()
+        brokers.kill(f"broker-{leaders[1]}", signal.SIGCONT)
+        wait_for_brokers(brokers)
+
+
+def test_three_brokers_go_on_when_one_is_killed(three_brokers: LocalCluster) -> None:
+    brokers, topic = three_brokers, f"replicated-{uuid4().hex}"
+    create_topic(ConfluentBus(brokers.bootstrap), topic)
+    produce(brokers, topic, b"with three")
+
+    brokers.kill("broker-2")
+    produce(brokers, topic, b"with two")
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "transactional.id": topic})
+    producer.init_transactions(HANGS_S)
+    producer.begin_transaction()
+    send(producer, topic, b"in a transaction")
+    producer.commit_transaction(HANGS_S)
+    brokers.restart("broker-2")
+
+    assert first_value(brokers, topic) == b"with three"
+    assert all(broker["pid"] for broker in brokers.status()["brokers"])
+    wait_for_brokers(brokers)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ConfigResource,
     ResourceType,
 )
-from nodes import CLUSTER_KEY, HANGS_S, NodeProcess
+from nodes import CLUSTER_KEY, HANGS_S, NodeProcess, wait_for
 
 from chaos.processes.startup import FEW_FETCHES
 from delayd.bus.confluent import ConfluentBus
@@ -21,7 +21,7 @@ from delayd.client import Client
 from delayd.cluster.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_topics
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.kafka import create_topic
+from delayd.dev.kafka import brokers_seen_by, create_topic
 from replication.settings import EXACTLY_ONCE
 
 _numbers = itertools.count()
@@ -124,6 +124,15 @@ def make_cluster(
         guarantee=guarantee,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
+
+
+def wait_for_brokers(cluster: LocalCluster) -> None:
+    """Wait until each broker knows all of them again."""
+    addresses = [broker["address"] for broker in cluster.status()["brokers"]]
+    wait_for(
+        lambda: all(brokers_seen_by(address) == len(addresses) for address in addresses),
+        "all brokers know each other",
+    )
 
 
 def schedule(client: Client, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""The audit as a user runs it: a real cluster, real nodes, the real command."""
+"""The audit of a real cluster and real nodes, by its command."""
 
 import json
 from collections.abc import Iterable
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import standing_spark
 from clusters import TestCluster
 from confluent_kafka import Producer
-from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, delayd, master_of, node_group, wait_for
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
 from chaos.cross_check import WRONG, cross_check
 from chaos.evidence import read_all
@@ -21,17 +22,15 @@ COUNT = 3_000
 CANCELLED = 300
 SPREAD_MS = 20_000
 DAY_MS = 86_400_000
-AUDIT_TIMEOUT_S = 600
 
 
 def audit(cluster: TestCluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and report of `delayd audit --json`."""
-    ended = delayd(
-        *("audit", "--json", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
+    ended = standing_spark.audit(
+        *("--json", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
         *("--cluster", cluster.name, "--prefix", f"{cluster.name}-"),
         *("--cluster-key", CLUSTER_KEY, "--nodes", "3"),
         *arguments,
-        timeout_s=AUDIT_TIMEOUT_S,
     )
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import TestCluster, make_cluster, wait_for_brokers
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
     AclBinding,
     AclBindingFilter,
@@ -48,7 +48,7 @@ _numbers = itertools.count()
 
 
 class Site:
-    """Brokers and nodes of this module's own: they may be killed."""
+    """Brokers, which may be killed, and nodes of this module's own."""
 
     def __init__(self, brokers: LocalCluster, cluster: TestCluster, nodes: list[NodeProcess]):
         self.brokers = brokers
@@ -151,26 +151,28 @@ def traffic_to(site: Site, *targets: str) -> Iterator[Traffic]:
 
 
 @contextmanager
-def site_of(folder: Path, options: ClusterOptions) -> Iterator[Site]:
+def site_on(brokers: LocalCluster, folder: Path) -> Iterator[Site]:
     """Brokers and nodes, running."""
-    with LocalCluster(folder / "brokers", options) as brokers:
-        cluster = make_cluster(brokers, folder, retry_delays_ms=RETRY_DELAYS_MS)
-        nodes = [cluster.node(number) for number in range(2)]
-        with running(nodes):
-            yield Site(brokers, cluster, nodes)
+    cluster = make_cluster(brokers, folder, retry_delays_ms=RETRY_DELAYS_MS)
+    nodes = [cluster.node(number) for number in range(2)]
+    with running(nodes):
+        yield Site(brokers, cluster, nodes)
+    wait_for_brokers(brokers)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(three_brokers: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Three brokers and two nodes."""
-    with site_of(tmp_path_factory.mktemp("broken"), ClusterOptions(nodes=0, brokers=3)) as made:
+    with site_on(three_brokers, tmp_path_factory.mktemp("broken")) as made:
         yield made
 
 
 @pytest.fixture
 def guarded_site(tmp_path: Path) -> Iterator[Site]:
-    """One broker that asks for rights on every topic that has an access control list."""
-    with site_of(tmp_path, ClusterOptions(nodes=0, broker_settings=AUTHORIZER)) as made:
+    """One broker that asks for rights on every topic that has an access control list. (Three would
+    need a controller before they know who may talk to it.)"""
+    options = ClusterOptions(nodes=0, broker_settings=AUTHORIZER)
+    with LocalCluster(tmp_path / "brokers", options) as broker, site_on(broker, tmp_path) as made:
         yield made
 
 

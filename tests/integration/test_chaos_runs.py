@@ -2,10 +2,13 @@
 guarantee that is broken on purpose is found, by the witness and by the audit.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import standing_spark
 
 from chaos.catalogue import SMOKE, scenarios
 from chaos.checks import CHECKS, Check, checked, missed
@@ -21,6 +24,16 @@ PATIENCE = 4
 mildly."""
 
 
+class Cluster(ProcessCluster):
+    """Is audited by the Spark that the tests share."""
+
+    def audit(self) -> Mapping[str, Any]:
+        """See Backend."""
+        done = standing_spark.audit("--json", "--dir", str(self._folder.path))
+        report: Mapping[str, Any] = json.loads(done.stdout)
+        return report
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
     """By scenario; they share a cluster and an audit."""
@@ -33,7 +46,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
         )
         for name in SMOKE
     ]
-    run = Run(SEED, tmp_path_factory.mktemp("smoke"), ProcessCluster, print)
+    run = Run(SEED, tmp_path_factory.mktemp("smoke"), Cluster, print)
     return {result.scenario: result for result in results(run, chosen)}
 
 

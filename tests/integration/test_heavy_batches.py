@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
-from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, delayd, master_of, node_group, wait_for
+from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group, wait_for
+from standing_spark import audit
 from topics_read import Seen, all_of, read_until
 
 from delayd.bus.unreadable import BATCH_BYTES_MAX, TOO_LARGE
@@ -154,11 +155,10 @@ def test_each_batch_is_one_dead_letter_on_nodes_of_both_drivers_and_the_audit_ag
             assert TOO_LARGE in detail and (letter.key, letter.value) == (None, None)
         values = sorted(int(r.value or b"") for r in all_of(cluster.bootstrap, target, 4))
         assert values == list(range(sent))
-        ended = delayd(
-            *("audit", "--json", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
+        ended = audit(
+            *("--json", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),
             *("--cluster", cluster.name, "--prefix", f"{cluster.name}-"),
             *("--cluster-key", CLUSTER_KEY, "--nodes", "3"),
-            timeout_s=600,
         )
         report = json.loads(ended.stdout)
         assert report["verdict"] == "ok", (report, ended.stderr)

@@ -15,7 +15,8 @@ import pytest
 from clusters import TestCluster, make_cluster
 from loads import playing
 from mixed_load import RETRY_DELAYS_MS, Stage, under_load
-from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd, delayd_in_process, master_of, node_group
+from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd_in_process, master_of, node_group
+from standing_spark import audit
 
 from chaos.evidence import read_all
 from chaos.records import FRONTIER_KEY
@@ -144,7 +145,7 @@ def check_audits(cluster: TestCluster, nodes: list[NodeProcess], old: str) -> No
         for node in nodes:
             node.wait_ready()
         both = {"DELAYD_CLUSTER_KEY": NEW_FIRST}
-        told = delayd("audit", "--json", *options, env=both)
+        told = audit("--json", *options, env=both)
     assert told.returncode == ExitCode.FINE, told.stdout + told.stderr
     report = json.loads(told.stdout)
     assert report["verdict"] == "ok" and not report["found"], report

@@ -21,6 +21,7 @@ import pytest
 from clusters import TestCluster
 from mixed_load import RETRY_DELAYS_MS, Stage, under_load
 from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group
+from standing_spark import audit
 
 from chaos.workload import SHARES
 from delayd.dev.cluster import LocalCluster
@@ -66,6 +67,9 @@ class Code(NamedTuple):
 
     def start(self, node: NodeProcess) -> None:
         """Start a node of this version."""
+        if self.tree == ROOT:
+            node.start()
+            return
         node.start_program(env=self.environment, prelude=f"cd '{self.tree}' && ")
 
 
@@ -187,8 +191,8 @@ def test_releases_run_side_by_side_until_the_rules_are_switched(
         assert json.loads(now.delayd(*switch))["partitions"] == [0, 1, 2]
         assert json.loads(now.delayd(*switch))["partitions"] == []
         restart(second, now.start)
-        told = now.delayd("audit", "--json", *where, *named, "--cluster-key", CLUSTER_KEY)
-        assert json.loads(told)["verdict"] == "ok", told
+        told = audit("--json", *where, *named, "--cluster-key", CLUSTER_KEY)
+        assert json.loads(told.stdout)["verdict"] == "ok", told
         first.signal(signal.SIGTERM)
         assert first.wait_exit() == ExitCode.FINE
         before.start(first)

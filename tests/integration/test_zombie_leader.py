@@ -10,13 +10,13 @@ all the time.
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import TestCluster, make_cluster
+from clusters import TestCluster, make_cluster, wait_for_brokers
 from confluent_kafka.admin import AdminClient
 from held_threads import held
 from kafka import KafkaAdminClient
@@ -30,7 +30,6 @@ from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
-from delayd.dev.startup import ClusterOptions
 from delayd.errors import DelaydError
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
@@ -250,28 +249,22 @@ class Play:
         return one["pid"], one["address"], ",".join(others)
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three of them, without nodes."""
-    with LocalCluster(tmp_path / "brokers", ClusterOptions(nodes=0, brokers=3)) as cluster:
-        yield cluster
-
-
 def test_a_successor_that_reads_from_a_zombie_leader_doubles_nothing(
-    brokers: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
+    three_brokers: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """docs/design/frontier.md, Stale reads.
 
     Rules: stale-read
     """
     rounds = 20 if request.config.getoption("--full") else 2
-    play = Play(brokers, tmp_path)
+    play = Play(three_brokers, tmp_path)
     for number in range(rounds):
         try:
             play.play(*DRIVERS[number % len(DRIVERS)])
         except PermissionError as error:
             pytest.skip(f"this user may hold no threads: {error}")
-    found = play.delivered(brokers.bootstrap)
+    wait_for_brokers(three_brokers)
+    found = play.delivered(three_brokers.bootstrap)
     doubled = found.total() - len(found)
     print(
         f"\n{rounds} zombie leaders: {play.sent} sent, {play.sent - len(found)} lost, "
