@@ -48,7 +48,7 @@ LINES_RUN = 2_000
 
 REBUILD = (
     "stop the node and try `delayd wheel repair`; or empty its data directory: "
-    "at the next start the wheel is rebuilt from the buffer"
+    "at the next start the wheel is rebuilt from the buffer, or copied from another node"
 )
 """Remedy for a wheel that is damaged as a whole."""
 

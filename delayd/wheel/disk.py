@@ -102,14 +102,19 @@ _FULL = (
 )
 _BROKEN = (
     "the device or its file system fails: do not restart on it; give the node a healthy volume, "
-    "empty, so that the wheel is rebuilt from the buffer"
+    "empty: it rebuilds its wheel from the buffer, or copies another node's"
+)
+_READ_ONLY = (
+    "mount the volume for writing if somebody mounted it like this. If the kernel did, the device "
+    "fails: give the node a healthy volume, empty: it rebuilds its wheel from the buffer, or copies "
+    "another node's"
 )
 _RIGHTS = "let the user that runs delayd read and write the data directory, then start it again"
 _REMEDIES = {
     **dict.fromkeys(NO_ROOM, _FULL),
     errno.EFBIG: _FULL,
     errno.EIO: _BROKEN,
-    errno.EROFS: _BROKEN,
+    errno.EROFS: _READ_ONLY,
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
     errno.EMFILE: "raise the limit of open files (ulimit -n) to at least 4096",

@@ -16,17 +16,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 from tally import FAULTS
 
 K8S: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "delayd-dev"
-COMPONENTS: Final = ("audit", "chaos", "leader-label", "network-policy")
+COMPONENTS: Final = ("audit", "backup", "chaos", "leader-label", "network-policy")
 NODES: Final = "app.kubernetes.io/name=delayd,app.kubernetes.io/component=node"
 POLL_S: Final = 0.25
 CALL_TIMEOUT_S: Final = 120
@@ -36,6 +36,28 @@ BEGUN: Final = 200
 
 SECONDS_MAX: Final = 1_200
 END_TIMEOUT_S: Final = 400
+STEADY_S: Final = 6
+"""Between two faults, so that what one has delayed is over before the next."""
+
+BACKUPS: Final = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: delayd-backups}
+spec: {resources: {requests: {storage: 1Gi}}}
+"""
+"""As small as the rest of overlays/dev."""
+
+DELETE_RECORDS: Final = """
+import os, sys
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+admin = AdminClient({"bootstrap.servers": os.environ["DELAYD_BOOTSTRAP"]})
+below = [TopicPartition("delayd-buffer", p, int(o)) for p, o in enumerate(sys.argv[1:])]
+for done in admin.delete_records(below).values():
+    done.result(30)
+"""
+"""The request of kafka-delete-records, which not every image of Kafka has."""
+
 T = TypeVar("T")
 
 
@@ -115,6 +137,7 @@ class Cluster:
             "resources": [path("overlays/dev")],
             "components": [path(f"components/{name}") for name in COMPONENTS],
             "configMapGenerator": [generated],
+            "patches": [{"patch": BACKUPS}],
             "images": [_image(each) for each in os.environ.get("K8S_IMAGES", "").split()],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
@@ -171,6 +194,55 @@ class Cluster:
             return found["metadata"]["uid"] != uid and is_ready(found)
 
         wait_for(f"{pod} to be back", is_back, 300)
+
+    def wait_rolled(self, before: str) -> None:
+        """Every node is of another revision than `before`, and ready."""
+
+        def is_rolled() -> bool:
+            said = self.read("statefulset", "delayd")
+            status = said["status"]
+            return bool(
+                status["updateRevision"] != before
+                and status.get("observedGeneration") == said["metadata"]["generation"]
+                and status.get("updatedReplicas") == said["spec"]["replicas"]
+                and status.get("readyReplicas") == said["spec"]["replicas"]
+            )
+
+        wait_for("the rolling update", is_rolled, 600)
+
+    def evict(self, pod: str) -> None:
+        """What draining a host does."""
+        metadata = {"name": pod, "namespace": NAMESPACE}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", given=json.dumps(body))
+
+    def lose_volume(self, pod: str) -> None:
+        """Its claim goes with it; the StatefulSet makes both again, empty."""
+        self.inside("delete", "pvc", f"data-{pod}", "--wait=false")
+        self.inside("delete", "pod", pod, "--force", "--grace-period=0")
+
+    def node_events(self, pod: str) -> list[str]:
+        """What its node has logged since it was started last, by the names of the events."""
+        lines = self.inside("logs", pod, "-c", "node").splitlines()
+        return [json.loads(line).get("event", "") for line in lines if line.startswith("{")]
+
+    def trim_buffer(self) -> list[int]:
+        """Delete from the buffer what the checkpoints of all nodes have, as kafka-delete-records
+        does. Return where it begins now."""
+        names = [pod["metadata"]["name"] for pod in self.pods()]
+        read = [self.status(name)["ingested"] for name in names]
+        since = time.monotonic()
+
+        def is_kept() -> bool:
+            ages = [self.status(name)["checkpoint_age_ms"] for name in names]
+            return max(ages) < 1_000 * (time.monotonic() - since)
+
+        wait_for("a checkpoint of each node", is_kept, 60)
+        begins = [min(offsets) for offsets in zip(*read, strict=True)]
+        tool = ("-c", "node", "--", "python", "-c", DELETE_RECORDS)
+        self.inside("exec", names[0], *tool, *map(str, begins))
+        return begins
 
     def shell(self, variable: str, **values: str) -> None:
         """The command that an environment variable holds."""
@@ -240,15 +312,21 @@ def _image(said: str) -> dict[str, str]:
 class Run:
     """A Job of the component chaos: under way inside of `with`, and judged after it."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, delay_s: int = 6) -> None:
+        """`delay_s`: the longest delay of a message."""
         self._cluster = cluster
+        self._delay_s = delay_s
         self._name = f"{name}-{now_ms()}"
         self.marks: list[tuple[str, int, float]] = []
         """What was done, when, and how many seconds it took to be ready again."""
         self.report: dict[str, Any] = {}
 
     def __enter__(self) -> "Run":
-        variables = {"TRAFFIC_SECONDS": str(SECONDS_MAX), "TRAFFIC_RATE": str(RATE)}
+        variables = {
+            "TRAFFIC_SECONDS": str(SECONDS_MAX),
+            "TRAFFIC_RATE": str(RATE),
+            "TRAFFIC_DELAY_S": str(self._delay_s),
+        }
         self._cluster.start_job("delayd-chaos", self._name, variables)
         wait_for("deliveries", lambda: self._last().get("delivered", 0) > BEGUN, 120)
         return self
@@ -292,6 +370,13 @@ class Run:
     def _last(self) -> dict[str, Any]:
         lines = [line for line in self._cluster.log(self._name) if line.startswith("{")]
         return json.loads(lines[-1]) if lines else {}
+
+
+class Traffic(Protocol):
+    """Makes a test's runs, which are judged at their end."""
+
+    def __call__(self, name: str, delay_s: int = 6) -> AbstractContextManager[Run]:
+        """By the name of the run."""
 
 
 HEAD: Final = (

@@ -12,84 +12,25 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 from k8s_cluster import (
-    HEAD,
-    NAMESPACE,
     NODES,
+    STEADY_S,
     Cluster,
     KubectlError,
     Run,
+    Traffic,
     is_held_back,
     is_ready,
     last_words,
     node_state,
     wait_for,
 )
-from tally import FAULTS
-
-STEADY_S = 6
-"""Between two faults, so that what one has delayed is over before the next."""
-
-Traffic = Callable[[str], AbstractContextManager[Run]]
-"""By the name of the run."""
-
-
-@pytest.fixture(scope="session")
-def note() -> list[str]:
-    """What was found out beside the table."""
-    return []
-
-
-@pytest.fixture(scope="session")
-def runs() -> list[Run]:
-    """Of every test so far."""
-    return []
-
-
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, note: list[str], runs: list[Run]) -> Iterator[Cluster]:
-    """Three nodes that are ready, and a master. At the end the table is printed: the runs that
-    came to a report."""
-    made = Cluster()
-    if "K8S_REUSE" not in os.environ:
-        made.remove()
-    begun = time.monotonic()
-    made.apply()
-    made.wait_ready(timeout_s=600)
-    note.append(f"from apply to three ready nodes: {time.monotonic() - begun:.1f} s")
-    made.wait_master()
-    note.append(f"from apply to a master that delivers: {time.monotonic() - begun:.1f} s")
-    yield made
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        table = [row for run in runs if run.report.get("late_ms") for row in run.rows()]
-        print("\n".join(["", *note, "", HEAD, *table]))
-    if not request.session.testsfailed and "K8S_KEEP" not in os.environ:
-        made.remove()
-
-
-@pytest.fixture
-def traffic(cluster: Cluster, runs: list[Run]) -> Traffic:
-    """Makes a test's runs: what clients saw must be what was promised."""
-
-    @contextmanager
-    def judged(name: str) -> Iterator[Run]:
-        with Run(cluster, f"traffic-{name}") as run:
-            runs.append(run)
-            yield run
-            time.sleep(STEADY_S)
-        told = {fault: run.report.get(fault) for fault in FAULTS}
-        assert run.report.get("verdict") == "ok", f"{told} {run.report.get('examples')}"
-        assert run.report["delivered"] > 0 and run.report["answers"].get("cancelled", 0) > 0
-
-    return judged
-
 
 IDLE_S = 30
 
@@ -175,42 +116,20 @@ def test_a_rolling_update(cluster: Cluster, traffic: Traffic, note: list[str]) -
         before = cluster.read("statefulset", "delayd")["status"]["updateRevision"]
         with run.mark("rolling update"):
             cluster.inside("rollout", "restart", "statefulset/delayd")
-            wait_rolled(cluster, before)
+            cluster.wait_rolled(before)
     note.append(f"rolling update: masters {' -> '.join(masters)}")
 
 
-def wait_rolled(cluster: Cluster, before: str) -> None:
-    """Every node is of another revision, and ready."""
-
-    def is_rolled() -> bool:
-        said = cluster.read("statefulset", "delayd")
-        status = said["status"]
-        return bool(
-            status["updateRevision"] != before
-            and status.get("observedGeneration") == said["metadata"]["generation"]
-            and status.get("updatedReplicas") == said["spec"]["replicas"]
-            and status.get("readyReplicas") == said["spec"]["replicas"]
-        )
-
-    wait_for("the rolling update", is_rolled, 600)
-
-
-def test_an_eviction_and_no_second_one_meanwhile(cluster: Cluster, traffic: Traffic) -> None:
+def test_evictions_leave_a_node_that_is_ready(cluster: Cluster, traffic: Traffic) -> None:
     with traffic("evict") as run:
         master = cluster.wait_master()
-        other = next(pod for pod in cluster.wait_ready() if pod != master)
-        with run.mark("master evicted"), cluster.replacing(master):
-            evict(cluster, master)
+        first, second = (pod for pod in cluster.wait_ready() if pod != master)
+        both = (cluster.replacing(master), cluster.replacing(first))
+        with run.mark("master and a follower evicted"), both[0], both[1]:
+            cluster.evict(master)
+            cluster.evict(first)
             with pytest.raises(KubectlError, match="disruption budget"):
-                evict(cluster, other)
-
-
-def evict(cluster: Cluster, pod: str) -> None:
-    """What draining a host does."""
-    metadata = {"name": pod, "namespace": NAMESPACE}
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
-    cluster.kubectl("create", "--raw", path, "-f", "-", given=json.dumps(body))
+                cluster.evict(second)
 
 
 def test_more_nodes_and_fewer_again(cluster: Cluster, traffic: Traffic) -> None:
@@ -230,8 +149,7 @@ def test_a_lost_volume(cluster: Cluster, traffic: Traffic) -> None:
         master = cluster.wait_master()
         pod = next(pod for pod in cluster.wait_ready() if pod != master)
         with run.mark("volume of a follower lost"), cluster.replacing(pod):
-            cluster.inside("delete", "pvc", f"data-{pod}", "--wait=false")
-            cluster.inside("delete", "pod", pod, "--force", "--grace-period=0")
+            cluster.lose_volume(pod)
 
 
 def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, traffic: Traffic) -> None:
@@ -240,7 +158,7 @@ def test_a_changed_setting_rolls_the_nodes(cluster: Cluster, traffic: Traffic) -
         with run.mark("changed setting"):
             cluster.settings["idle_step_interval_ms"] = "4000"
             cluster.apply()
-            wait_rolled(cluster, before)
+            cluster.wait_rolled(before)
 
 
 def test_a_master_cut_off_the_network(cluster: Cluster, traffic: Traffic) -> None:
@@ -330,24 +248,45 @@ def told_by(pod: Any) -> str:
     return f"{pod['metadata']['name']} ({node_state(pod)['restartCount']} restarts): {line}"
 
 
-def test_a_retention_that_is_too_short_stops_all_nodes_until_it_is_mended(
+def test_a_retention_that_is_too_short_is_told_and_the_nodes_go_on(
     cluster: Cluster, traffic: Traffic, note: list[str]
 ) -> None:
-    """It is no setting of delayd: whoever mends it has nothing to apply, so pods are deleted."""
+    """It is no setting of delayd: whoever mends it has nothing to apply."""
     with traffic("retention") as run, run.mark("retention too short, told and mended"):
+        before = restarts(cluster)
         alter_buffer(cluster, "retention.ms=86400000")
-
-        def all_tell() -> list[Any] | None:
-            told = tellers(cluster, "retention.ms is 86400000: too short")
-            return told if len(told) == 3 else None
-
-        told = wait_for("three nodes that say so and wait", all_tell, 180)
-        note.append(told_by(told[0]))
-        named = re.search(r"--add-config (\S+)`", last_words(told[0]))
+        wait_for("three nodes that say so", lambda: warned(cluster) == 3, 120)
+        assert cluster.ready(3)
+        [said] = cluster.status("delayd-0")["topic_warnings"]
+        note.append(f"retention too short: {said}")
+        named = re.search(r"retention.ms is 86400000: too short.*--add-config (\S+)`", said)
         assert named, "the line has the command that mends it"
         alter_buffer(cluster, named[1])
-        cluster.inside("delete", "pods", "-l", NODES)
-        cluster.wait_ready()
+        wait_for("three nodes without a warning", lambda: warned(cluster) == 0, 120)
+        assert restarts(cluster) == before
+
+
+def warned(cluster: Cluster) -> int:
+    """How many nodes warn of their topics."""
+    names = [pod["metadata"]["name"] for pod in cluster.pods()]
+    return sum(bool(cluster.status(name)["topic_warnings"]) for name in names)
+
+
+def restarts(cluster: Cluster) -> dict[str, int]:
+    """How often each node was started again in its pod."""
+    return {p["metadata"]["uid"]: node_state(p)["restartCount"] for p in cluster.pods()}
+
+
+def test_etcd_is_away_for_a_minute(cluster: Cluster, traffic: Traffic) -> None:
+    """Its pod is deleted, with what it holds on its volume kept."""
+    with traffic("etcd") as run, run.mark("etcd away for a minute"):
+        before = restarts(cluster)
+        cluster.inside("scale", "statefulset/etcd", "--replicas=0")
+        time.sleep(60)
+        assert len(cluster.ready(3) or ()) == 3, "no node needs etcd to be ready"
+        cluster.inside("scale", "statefulset/etcd", "--replicas=1")
+        cluster.wait_master()
+        assert restarts(cluster) == before
 
 
 def alter_buffer(cluster: Cluster, config: str) -> None:

@@ -3,6 +3,7 @@
 Not here: whether it runs (k8s/tests, `make k8s-test`). These tests need kubectl and no cluster.
 """
 
+import math
 import os
 import re
 from collections import Counter
@@ -150,6 +151,20 @@ def test_services_the_budget_and_policies_select_the_pods_that_there_are(overlay
             case _:
                 continue
         assert any(selector.items() <= found.items() for found in labels), name_of(each)
+
+
+@pytest.mark.parametrize("nodes", range(1, 8))
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_node_that_is_not_ready_keeps_no_host_from_being_drained_but_the_last_one(
+    overlay: str, nodes: int
+) -> None:
+    """A node may copy a wheel for hours. Kubernetes rounds a share that may be unavailable up."""
+    budget = named(render(overlay), "PodDisruptionBudget", "delayd")["spec"]
+    share = int(budget["maxUnavailable"].removesuffix("%"))
+    stay = nodes - math.ceil(nodes * share / 100)
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert stay >= 1 or nodes == 1, "the last one that is ready stays"
+    assert nodes < 3 or nodes - 1 > stay, "beside one that is not, another one may go"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

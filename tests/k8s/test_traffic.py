@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rendering import K8S
 from tally import FAULTS, Asked, Tally, gaps_of
-from traffic import DELAYS_MS, Run, kafka_options, plan
+from traffic import DELAY_MAX_MS, DELAY_MIN_MS, Run, kafka_options, plan
 
 DUE_MS = 1_785_000_000_000
 
@@ -135,10 +135,16 @@ def test_a_plan_is_in_order_and_each_cancel_follows_its_message() -> None:
         if send.is_cancel:
             assert send.number in sent
         else:
-            assert DELAYS_MS[0] <= send.due_ms - send.at_ms < DELAYS_MS[1]
+            assert DELAY_MIN_MS <= send.due_ms - send.at_ms < DELAY_MAX_MS
             sent.add(send.number)
     around = {(send.at_ms > send.due_ms) for send in sends if send.is_cancel}
     assert around == {True, False}, "before and after the due time"
+
+
+def test_a_run_may_have_longer_delays() -> None:
+    sends = list(plan(DUE_MS, 10, 50, random.Random(1), 600_000))
+    delays = [send.due_ms - send.at_ms for send in sends if not send.is_cancel]
+    assert min(delays) >= DELAY_MIN_MS and 500_000 < max(delays) < 600_000
 
 
 def test_it_gets_in_by_the_configuration_of_a_node(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def findings_lines(findings: Findings, progress: Progress | None) -> Iterator[st
         return
     yield (
         "leave the node stopped and empty this directory, on a healthy volume: at the next start "
-        "the wheel is rebuilt from the buffer"
+        "the wheel is rebuilt from the buffer, or copied from another node"
     )
 
 
@@ -239,7 +239,8 @@ def repair_lines(outcome: "Repair") -> Iterator[str]:
         return
     yield (
         f"{len(outcome.failed):,} cannot be repaired: leave the node stopped and empty this "
-        "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer"
+        "directory, on a healthy volume: at the next start the wheel is rebuilt from the buffer, "
+        "or copied from another node"
     )
 
 

@@ -3,6 +3,7 @@
     TRAFFIC_SECONDS      how long messages are sent (60)
     TRAFFIC_RATE         how many a second (500); every third is cancelled, before, around or after
                          its due time
+    TRAFFIC_DELAY_S      the longest delay of a message (6)
     TRAFFIC_TOPIC        their target, made if it is not there (`traffic`)
     TRAFFIC_PATIENCE_S   how long after the last due time outcomes may take (120)
 
@@ -38,7 +39,8 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 PARTITIONS: Final = 4
-DELAYS_MS: Final = (1_500, 6_000)
+DELAY_MIN_MS: Final = 1_500
+DELAY_MAX_MS: Final = 6_000
 AROUND_MS: Final = 50
 PROGRESS_S: Final = 5
 SETTLE_S: Final = 12
@@ -69,12 +71,18 @@ class Send(NamedTuple):
     due_ms: int
 
 
-def plan(begin_ms: int, seconds: int, rate: int, chance: random.Random) -> Iterator[Send]:
+def plan(
+    begin_ms: int,
+    seconds: int,
+    rate: int,
+    chance: random.Random,
+    delay_max_ms: int = DELAY_MAX_MS,
+) -> Iterator[Send]:
     """All that a run sends, by time. A message is sent before its cancel."""
     waiting: list[Send] = []
     for number in range(seconds * rate):
         at_ms = begin_ms + number * 1_000 // rate
-        due_ms = at_ms + chance.randrange(*DELAYS_MS)
+        due_ms = at_ms + chance.randrange(DELAY_MIN_MS, delay_max_ms)
         while waiting and waiting[0].at_ms < at_ms:
             yield heapq.heappop(waiting)
         yield Send(at_ms, number, False, due_ms)
@@ -131,10 +139,10 @@ class Run:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def drive(self, seconds: int, rate: int) -> int:
+    def drive(self, seconds: int, rate: int, delay_max_ms: int = DELAY_MAX_MS) -> int:
         """Send everything in time; returns when the last one is due."""
-        last_ms = 0
-        for send in plan(now_ms() + 1_000, seconds, rate, random.Random(self.tally.run)):
+        last_ms, chance = 0, random.Random(self.tally.run)
+        for send in plan(now_ms() + 1_000, seconds, rate, chance, delay_max_ms):
             while (early_ms := send.at_ms - now_ms()) > 0 and not self.is_enough:
                 time.sleep(min(early_ms, 100) / 1_000)
             if self.is_enough:
@@ -261,7 +269,9 @@ def main(environ: Mapping[str, str]) -> int:
 
     threading.Thread(target=tell, daemon=True).start()
     last_ms = run.drive(
-        int(environ.get("TRAFFIC_SECONDS", "60")), int(environ.get("TRAFFIC_RATE", "500"))
+        int(environ.get("TRAFFIC_SECONDS", "60")),
+        int(environ.get("TRAFFIC_RATE", "500")),
+        int(environ.get("TRAFFIC_DELAY_S", "6")) * 1_000,
     )
     time.sleep(max(0, last_ms - now_ms()) / 1_000)
     try:
