@@ -106,8 +106,8 @@ _BROKEN = (
 )
 _READ_ONLY = (
     "mount the volume for writing if somebody mounted it like this. If the kernel did, the device "
-    "fails: give the node a healthy volume, empty: it rebuilds its wheel from the buffer, or copies "
-    "another node's"
+    "fails: give the node a healthy volume, empty: it rebuilds its wheel from the buffer, or "
+    "copies another node's"
 )
 _RIGHTS = "let the user that runs delayd read and write the data directory, then start it again"
 _REMEDIES = {

@@ -4,6 +4,7 @@
     K8S_IMAGES     other images: `apache/kafka=delayd-servers:0.2.0 delayd=delayd:test`
     K8S_CUT, K8S_MEND       shell commands that take a pod off the network and put it back: {ip}
     K8S_FREEZE, K8S_THAW    shell commands that stop and continue the kubelet
+    K8S_RATE       messages a second (500)
     K8S_KILL                a shell command that sends SIGKILL to a pod's node: {pod}
 
 Waits are bounded and end with what was waited for.
@@ -28,9 +29,10 @@ K8S: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "delayd-dev"
 COMPONENTS: Final = ("audit", "backup", "chaos", "leader-label", "network-policy")
 NODES: Final = "app.kubernetes.io/name=delayd,app.kubernetes.io/component=node"
-POLL_S: Final = 0.25
+POLL_S: Final = 1.0
+"""kubectl takes a good part of a second of a processor each time."""
 CALL_TIMEOUT_S: Final = 120
-RATE: Final = 500
+RATE: Final = int(os.environ.get("K8S_RATE", "500"))
 BEGUN: Final = 200
 """So many deliveries, and traffic is under way."""
 
@@ -236,7 +238,7 @@ class Cluster:
 
         def is_kept() -> bool:
             ages = [self.status(name)["checkpoint_age_ms"] for name in names]
-            return max(ages) < 1_000 * (time.monotonic() - since)
+            return bool(max(ages) < 1_000 * (time.monotonic() - since))
 
         wait_for("a checkpoint of each node", is_kept, 60)
         begins = [min(offsets) for offsets in zip(*read, strict=True)]

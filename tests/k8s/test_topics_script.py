@@ -103,6 +103,13 @@ def test_after_a_minute_the_node_itself_says_what_is_wrong(check: str, tmp_path:
     assert (outcome.status, outcome.checks, outcome.creates) == (0, 60, [])
 
 
+@pytest.mark.parametrize("check", [AWAY, NEVER])
+def test_the_first_node_never_gives_up_making_topics(check: str, tmp_path: Path) -> None:
+    """A container that fails is run again; one that ends well never is, and then no topics come."""
+    outcome = run(tmp_path, number=0, check=check, create="exit 3")
+    assert (outcome.status, outcome.checks) == (1, 60)
+
+
 def test_whatever_else_is_wrong_the_node_itself_says(tmp_path: Path) -> None:
     outcome = run(tmp_path, number=0, check=WRONG)
     assert (outcome.status, outcome.checks, outcome.creates) == (0, 1, [])

@@ -1,5 +1,7 @@
 """A disk that fails stops the wheel for good. Source: docs/design, the wheel, checkpoint."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,6 +168,20 @@ def test_the_error_of_a_full_disk_names_file_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(DiskFullError, match=r"cannot append .*No space left.*free space on"):
         disk.append(file, b"x")
     disk.close(file)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_the_remedy_of_a_failing_volume_holds_for_a_trimmed_buffer_too(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "makedirs", fails)
+    with pytest.raises(DiskError) as found:
+        SystemDisk().make_folder(str(tmp_path / "slots"))
+    assert "a healthy volume, empty" in found.value.remedy
+    assert "from the buffer, or copies another node's" in found.value.remedy
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "sync_folder"])

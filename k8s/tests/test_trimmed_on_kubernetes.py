@@ -74,7 +74,7 @@ def test_drains_go_on_while_a_node_copies(cluster: Cluster, traffic: Traffic) ->
         copying, other = (pod for pod in cluster.wait_ready() if pod != master)
 
         def copies() -> bool:
-            return cluster.status(copying).get("fetch", {}).get("done_bytes", 0) > 0
+            return bool(cluster.status(copying).get("fetch", {}).get("done_bytes", 0) > 0)
 
         with run.mark("a node copies, both others are drained"):
             cluster.lose_volume(copying)
