@@ -36,6 +36,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
                        others try
     takeover.py        what a new master does before it delivers
     trimmed.py         when a log without its beginning is enough to rebuild a replica
+    recovered.py       a frontier that was lost, worked out from what steps have left behind
 
 Each rule has a name in docs/design/rules.md, and each name has a test.
 
