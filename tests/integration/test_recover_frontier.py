@@ -74,18 +74,19 @@ def has_come(count: int, seen: list[Seen]) -> bool:
 
 
 def recover(node: NodeProcess, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command; while etcd remembers a killed node, again."""
+    """Run the command; while etcd remembers a killed node, or its transaction is open, again."""
     arguments = ("recover", "frontier", "--config", str(node.config), *options)
     ran = delayd(*arguments)
 
-    def is_forgotten() -> bool:
+    def is_over() -> bool:
         nonlocal ran
-        if "etcd knows" not in ran.stderr:
+        plan = json.loads(ran.stdout) if "--json" in options and ran.stdout else {}
+        if "etcd knows" not in ran.stderr and not plan.get("open_transactions"):
             return True
         ran = delayd(*arguments)
         return False
 
-    wait_for(is_forgotten, "etcd forgets the nodes")
+    wait_for(is_over, "etcd forgets the nodes, and Kafka their transaction")
     return ran
 
 

@@ -63,8 +63,17 @@ class Case:
         )
 
     def recover(self, *more: str) -> dict[str, Any]:
-        """Run the command, with JSON."""
+        """Run the command, with JSON; while etcd remembers the killed node, again."""
         done = self.run("--json", *more)
+
+        def is_forgotten() -> bool:
+            nonlocal done
+            if "nodes are running" not in done.stderr:
+                return True
+            done = self.run("--json", *more)
+            return False
+
+        wait_for(is_forgotten, "etcd forgets the node")
         assert done.stdout, done.stderr
         result: dict[str, Any] = json.loads(done.stdout)
         assert result["ok"] == (done.returncode == ExitCode.FINE)
