@@ -268,6 +268,8 @@ def _wanted_config(
             "cleanup.policy": "compact",
             "message.timestamp.type": "LogAppendTime",
             "min.compaction.lag.ms": str(COMPACTION_LAG_MS),
+            # A record is much like the one before it, and each is a batch of its own.
+            "compression.type": "gzip",
         },
         names.receipts: {**shared, "retention.ms": str(RECEIPTS_RETENTION_MS)},
         names.dead: {**shared, "retention.ms": str(DEAD_RETENTION_MS)},

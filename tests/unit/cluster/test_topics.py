@@ -90,6 +90,7 @@ def test_the_topics_are_made_as_the_contract_needs_them(kafka: MemoryKafka, bus:
         assert config[name]["message.timestamp.type"] == "LogAppendTime"
     assert config["delayd-frontier"]["cleanup.policy"] == "compact"
     assert int(config["delayd-frontier"]["min.compaction.lag.ms"]) >= DAY_MS
+    assert config["delayd-frontier"]["compression.type"] == "gzip"
     assert int(config["delayd-buffer"]["retention.ms"]) == 2 * DAY_MS
 
 
