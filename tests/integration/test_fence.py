@@ -22,6 +22,7 @@ from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, HigherTermError, Mastership
+from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
@@ -91,7 +92,7 @@ class Master:
         self._log.open(20_000)
         self._cluster = bus.cluster()
         context = DeliveryContext(
-            bus=bus,
+            standby=Standby(bus, settings, clock),
             replica=self.replica,
             frontier_log=self._log,
             clock=clock,

@@ -26,6 +26,7 @@ from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.takeover_run import StaleReadError
 from delayd.node.replica.replica import ArrivalListener, Replica
@@ -226,7 +227,7 @@ class PlayedNode:
             leads = etcd.campaign(0, self._grant.owner, etcd.grant_lease(FOREVER_MS).id)
             commit = ProgressCommit(self._bus, etcd, leads, self._log, self.clock)
         context = DeliveryContext(
-            bus=self._bus,
+            standby=Standby(self._bus, self._replica.settings, self.clock),
             replica=self._replica,
             frontier_log=self._log,
             clock=self.clock,

@@ -23,6 +23,7 @@ from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
@@ -220,7 +221,7 @@ class OneNode:
     def delivery_context(self) -> DeliveryContext:
         """Return what its masterships share."""
         return DeliveryContext(
-            bus=self.bus,
+            standby=Standby(self.bus, self.settings, self.clock),
             replica=self.replica,
             frontier_log=self._frontiers,
             clock=self.clock,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from delayd.bus import Bus
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
 from delayd.node.targets.checks import Targets
@@ -34,7 +34,7 @@ class DeliveryOptions:
 class DeliveryContext:
     """What outlives a mastership. Used by the delivery thread; `counters` are read by any."""
 
-    bus: Bus
+    standby: Standby
     replica: Replica
     frontier_log: FrontierLog
     clock: Clock

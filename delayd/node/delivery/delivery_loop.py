@@ -24,6 +24,7 @@ from delayd.node.delivery.mastership import (
     HigherTermError,
     Mastership,
 )
+from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.takeover_run import BehindError, StaleReadError
 from delayd.node.replica.replica import Replica
@@ -48,7 +49,7 @@ from replication.leadership_session import Fact as LeadershipSessionFact
 
 log = structlog.get_logger()
 
-FOLLOW_POLL_MS = 100
+FOLLOW_POLL_MS = 10
 FOLLOW_PAUSE_MS = 20
 """A follower reads the records of this time at once: to wake up for each step costs more than to
 read its record."""
@@ -91,7 +92,7 @@ class DeliveryLoop:
         )
         limits = options.step_limits
         self._context = DeliveryContext(
-            bus=bus,
+            standby=Standby(bus, replica.settings, clock),
             replica=replica,
             frontier_log=frontier_log,
             clock=clock,
@@ -188,10 +189,13 @@ class DeliveryLoop:
         except BaseException as error:
             self._on_failure(error)
         finally:
+            self._context.standby.close()
             self._log.close()
             self._cluster.close()
 
     def _follow(self, timeout_ms: int) -> None:
+        if self._commit_for is None:
+            self._context.standby.keep()
         found = self._log.poll(timeout_ms)
         for seen in found:
             self._replica.observe(seen)

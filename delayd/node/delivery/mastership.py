@@ -12,7 +12,6 @@ from dataclasses import replace
 import structlog
 
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.topics import transactional_id
 from delayd.coordination import Leadership
 from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
@@ -104,7 +103,7 @@ class Mastership:
         self._grant = grant
         self._plans: Planner | None = None
         self._commit: StepCommit = commit or TransactionCommit(
-            context.bus, transactional_id(self._settings.realm, 0), self._log, self._clock
+            context.standby.take(), self._log, self._clock
         )
         self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)

@@ -8,7 +8,7 @@ Source: docs/design/frontier.md, "Step" and "Fence".
 
 from collections.abc import Callable
 
-from delayd.bus import Bus, TransactionalProducer
+from delayd.bus import TransactionalProducer
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.node.delivery.commits import Written
 from delayd.node.delivery.commits.frontier_topic import (
@@ -39,9 +39,10 @@ class TransactionCommit:
     is_fenced = True
 
     def __init__(
-        self, bus: Bus, transactional_id: str, frontier_log: FrontierLog, clock: Clock
+        self, producer: TransactionalProducer, frontier_log: FrontierLog, clock: Clock
     ) -> None:
-        self.producer: TransactionalProducer = bus.transactional_producer(transactional_id)
+        """`producer`: of the shard's transactional id, not initialised; closed with this."""
+        self.producer = producer
         self._log = frontier_log
         self._clock = clock
 

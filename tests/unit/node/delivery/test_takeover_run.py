@@ -27,9 +27,8 @@ def test_a_takeover_ends_with_its_grant_wherever_it_is(tmp_path: Path, turns: in
     node.lead()
     frontiers = FrontierLog(node.bus, "delayd-frontier", 0)
     frontiers.open(TIMEOUT_MS)
-    commit = TransactionCommit(
-        node.bus, transactional_id(node.settings.realm, 0), frontiers, node.clock
-    )
+    producer = node.bus.transactional_producer(transactional_id(node.settings.realm, 0))
+    commit = TransactionCommit(producer, frontiers, node.clock)
     is_good = iter([True] * turns + [False])  # The grant is not looked at again after its end.
     order = run_takeover(
         Takeover(), commit, node.replica, frontiers, node.clock, lambda: next(is_good)
