@@ -4,6 +4,7 @@ from mutants.mutant import Edit, Mutant, one_edit
 
 FRONTIER_LOG = "delayd/cluster/frontier_log.py"
 MASTERSHIP = "delayd/node/delivery/mastership.py"
+STANDBY = "delayd/node/delivery/standby.py"
 TAKING_OVER = "replication/takeover.py"
 PLANNING = "delayd/node/delivery/planner.py"
 OPENING = "delayd/node/delivery/slot_opener.py"
@@ -14,9 +15,9 @@ TAKEOVER = (
         "no-fencing",
         "all masters of a shard share one transactional id, so that each fences the last",
         "frontier.md#fence",
-        MASTERSHIP,
-        "transactional_id(self._settings.realm, 0)",
-        "transactional_id(self._settings.realm, 0) + grant.owner",
+        STANDBY,
+        "transactional_id(settings.realm, 0)",
+        "transactional_id(settings.realm, 0) + str(id(self))",
     ),
     Mutant(
         "frontier-read-before-init",
