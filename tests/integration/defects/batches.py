@@ -6,10 +6,11 @@
     record  length, attributes i8, timestampDelta, offsetDelta, key, value, headers
 
 Lengths and deltas of a record are zigzag varints; the CRC-32C covers a batch from its attributes
-on. With LogAppendTime all records of a batch have its maxTimestamp. Compressed batches are refused:
-nothing here writes any. Source: Kafka's documentation, "Record Batch".
+on. With LogAppendTime all records of a batch have its maxTimestamp. Batches of gzip are read; a
+batch with other records is written uncompressed. Source: Kafka's documentation, "Record Batch".
 """
 
+import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -26,6 +27,8 @@ LENGTH_FROM: Final = 12
 """A batch's length counts from here."""
 MAGIC: Final = 2
 CODEC_BITS: Final = 0x07
+GZIP: Final = 1
+"""The codec of the frontier topic (`compression.type`)."""
 APPEND_TIME_BIT: Final = 0x08
 CONTROL_BIT: Final = 0x20
 NAME_ERRORS: Final = "surrogateescape"
@@ -101,13 +104,15 @@ class Batch:
 
     def read(self) -> list[LogRecord]:
         """Its records."""
-        assert not self.attributes & CODEC_BITS, "a compressed batch"
+        codec = self.attributes & CODEC_BITS
+        assert codec in (0, GZIP), f"a batch of codec {codec}"
+        records = gzip.decompress(self.records) if codec else self.records
         found, at = [], 0
         for _ in range(self.count):
-            length, at = _varint(self.records, at)
-            found.append(self._record(self.records[at : at + length]))
+            length, at = _varint(records, at)
+            found.append(self._record(records[at : at + length]))
             at += length
-        assert at == len(self.records), "a batch does not end where its records end"
+        assert at == len(records), "a batch does not end where its records end"
         return found
 
     def with_records(self, records: Sequence[LogRecord]) -> "Batch":
@@ -121,6 +126,7 @@ class Batch:
             assert set(times) <= {self.max_timestamp_ms}, "a batch has one append time"
         return replace(
             self,
+            attributes=self.attributes & ~CODEC_BITS,
             max_timestamp_ms=max(times, default=self.max_timestamp_ms),
             count=len(records),
             records=b"".join(self._bytes_of(record) for record in records),
