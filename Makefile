@@ -24,6 +24,7 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 # beside them with what they leave (tests/conftest.py). The time limit ends a test that hangs; it
 # measures none.
 REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
+WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
 .PHONY: help setup demo test test-seeds test-full wheel-kills wheel-damage mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
 
@@ -50,21 +51,22 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
 # Tests with real parts leave much of the processors: seeds, which know no time but their own, take that.
 test: KINDS :=
-test: check-fast  ## every check and every test (real Kafka, real etcd, real kills)
+test: check-fast  ## every check, and every test but the rehearsals (real Kafka, real etcd, real kills)
 	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-seeds > $$said 2>&1 < /dev/null & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
-	$(BIN)/python -m pytest $(REAL) tests/conformance tests/integration tests/guides tests/audit $(ARGS) || wrong=1; \
+	$(BIN)/python -m pytest $(REAL) -m "not rehearsal" $(WITH_REAL_PARTS) $(ARGS) || wrong=1; \
 	wait $$beside || wrong=1; cat $$said; exit $$wrong
 
 test-seeds: setup  ## the seeds of `make test`
-	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 100 --fresh 20
-	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 40 --fresh 5
-	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 6 --seeds 14 --fresh 2
+	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 50 --fresh 10
+	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 20 --fresh 4
+	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 6 --seeds 11 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 4 --fresh 2
-	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 8 --fresh 2
+	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 5 --fresh 2
 
-test-full: setup  ## the tests of loads at full size, with their figures: random requests, the storm of cancels, planted defects, every set of components
-	$(BIN)/python -m pytest -s --full tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)
+test-full: setup  ## what a release needs beside `make test`: the rehearsals, and loads at full size with their figures
+	$(BIN)/python -m pytest $(REAL) -m rehearsal $(WITH_REAL_PARTS)
+	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)
 
 # Where a test of the wheel finds what it shares with others.
 WHEEL_TESTS := PYTHONPATH=tests:tests/unit $(BIN)/python -m
@@ -114,7 +116,7 @@ servers-tar: setup  ## Kafka and etcd as one image, for clusters that reach no r
 k8s-test: setup  ## break a real cluster of overlays/dev and judge it: whatever kubectl points at (KUBECTL="kubectl --context kind-x")
 	KUBECTL="$(or $(KUBECTL),kubectl)" $(BIN)/python -m pytest -v --timeout 1800 k8s/tests $(ARGS)
 
-check: test  ## the same as test: format, lint, types and every test
+check: test  ## the same as test
 
 # mypy uses one processor for a good part of the time that the tests take.
 check-fast: setup  ## the inner loop: format, lint, types, unit tests, simulation; without Spark

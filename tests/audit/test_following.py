@@ -226,6 +226,7 @@ def follower(judged_once: Follower, tmp_path: Path) -> Follower:
     return own
 
 
+@pytest.mark.rehearsal
 def test_each_request_is_judged_by_the_rules_of_its_place_over_a_switch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

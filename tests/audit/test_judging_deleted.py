@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from audited import findings_of, tables_of
 from plans import send_all
 from planting import Planter
@@ -51,6 +52,7 @@ def deleted(at: Planter) -> Written:
     return request
 
 
+@pytest.mark.rehearsal
 def test_a_delivery_long_after_its_mark_is_a_ghost_where_receipts_are_deleted(
     spark: SparkSession,
 ) -> None:

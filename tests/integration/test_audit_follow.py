@@ -162,6 +162,7 @@ def cover_everything(cluster: TestCluster) -> None:
         writer.flush()
 
 
+@pytest.mark.rehearsal
 def test_violations_raise_one_alarm_each_though_the_follower_is_killed(
     cluster: TestCluster, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.runtime.clock import SystemClock
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.rehearsal]
 
 SIZES = {"messages": 2000, "rate": 200, "seconds": 2, "pending": 500, "runs": 1}
 BESIDE = (

@@ -182,6 +182,7 @@ def fine(site: Site) -> str:
     return site.topic([[1, 2, 3]] * 2)
 
 
+@pytest.mark.rehearsal
 def test_partitions_without_leader_or_replicas_wait_for_their_broker(site: Site, fine: str) -> None:
     leaderless = site.topic([[3]], {"min.insync.replicas": "1"})
     thin = site.topic([[1, 3]], {"min.insync.replicas": "1"})

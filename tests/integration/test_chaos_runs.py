@@ -1,5 +1,5 @@
-"""Runs of chaos/ on real clusters: the six faults that matter most leave all well, and each
-guarantee that is broken on purpose is found, by the witness and by the audit.
+"""Runs of chaos/ on real clusters: the faults that matter most leave all well, and each guarantee
+that is broken on purpose is found, by the witness and by the audit.
 """
 
 import json
@@ -19,6 +19,8 @@ from chaos.verdict import BOTH, Result
 pytestmark = pytest.mark.real
 
 SEED = 5
+AT_LEAST = ("kill-master", "freeze-master")
+"""A death and a zombie; `make test-full` and `make chaos-smoke` play all of `SMOKE`."""
 PATIENCE = 4
 """Times the bound of a recovery: other tests keep the machine busy. Nothing else is judged more
 mildly."""
@@ -34,8 +36,19 @@ class Cluster(ProcessCluster):
         return report
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", _struck(metafunc.config))
+
+
+def _struck(config: pytest.Config) -> tuple[str, ...]:
+    return SMOKE if config.getoption("--full") else AT_LEAST
+
+
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
+def smoke(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Mapping[str, Result]:
     """By scenario; they share a cluster and an audit."""
     known = scenarios(SEED)
     chosen = [
@@ -44,13 +57,12 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
             load=known[name].load.small(),
             recovery_ms=PATIENCE * known[name].recovery_ms,
         )
-        for name in SMOKE
+        for name in _struck(pytestconfig)
     ]
     run = Run(SEED, tmp_path_factory.mktemp("smoke"), Cluster, print)
     return {result.scenario: result for result in results(run, chosen)}
 
 
-@pytest.mark.parametrize("name", SMOKE)
 def test_nothing_is_lost_doubled_early_or_altered(smoke: Mapping[str, Result], name: str) -> None:
     assert smoke[name].problems == ()
     assert smoke[name].judges == BOTH

@@ -22,6 +22,7 @@ from delayd.dev.witness import Witness
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.rehearsal
 def test_masters_killed_under_load_are_succeeded_whatever_their_drivers(
     cluster: TestCluster,
 ) -> None:

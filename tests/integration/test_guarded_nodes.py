@@ -205,6 +205,7 @@ def test_a_node_that_is_not_let_in_says_why_and_exits_with_3(
     assert secrets_in(node.log) == []
 
 
+@pytest.mark.rehearsal
 def test_running_nodes_say_that_they_are_refused_stay_alive_and_go_on_when_let_in_again(
     site: Site,
 ) -> None:

@@ -94,6 +94,7 @@ def memory_peak_mib(node: NodeProcess) -> int:
     return int(line.split()[1]) // 1024
 
 
+@pytest.mark.rehearsal
 def test_a_node_on_a_buffer_of_compressed_batches_expands_none_beyond_the_limit(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def killed_move(new: TestCluster, arguments: list[str]) -> None:
     assert process.returncode == -signal.SIGKILL, "it was killed before its end"
 
 
+@pytest.mark.rehearsal
 def test_a_cluster_moves_each_message_once_though_the_command_is_killed(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

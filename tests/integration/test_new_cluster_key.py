@@ -151,6 +151,7 @@ def check_audits(cluster: TestCluster, nodes: list[NodeProcess], old: str) -> No
     assert report["verdict"] == "ok" and not report["found"], report
 
 
+@pytest.mark.rehearsal
 def test_a_cluster_key_is_replaced_without_an_outage(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

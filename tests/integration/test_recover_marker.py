@@ -179,6 +179,7 @@ def fates(result: dict[str, Any]) -> dict[str, str]:
     return {piece["topic"]: piece["fate"] for piece in result["pieces"]}
 
 
+@pytest.mark.rehearsal
 def test_lost_markers_are_mended_and_each_message_is_delivered_once(
     brokers: LocalCluster, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def rank_of(source: str, due_ms: int) -> tuple[int, int, int]:
     return due_ms, partition, offset
 
 
+@pytest.mark.rehearsal
 def test_a_hot_second_keeps_its_order_and_its_rate_through_the_death_of_the_master(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def restart(node: NodeProcess, start: Callable[[NodeProcess], None]) -> None:
     node.wait_ready()
 
 
+@pytest.mark.rehearsal
 def test_releases_run_side_by_side_until_the_rules_are_switched(
     before: Code, kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

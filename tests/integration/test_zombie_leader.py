@@ -249,6 +249,7 @@ class Play:
         return one["pid"], one["address"], ",".join(others)
 
 
+@pytest.mark.rehearsal
 def test_a_successor_that_reads_from_a_zombie_leader_doubles_nothing(
     three_brokers: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
