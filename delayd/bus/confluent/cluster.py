@@ -5,12 +5,15 @@ Not here: which topics delayd needs and how they must be set; how long a call wa
 """
 
 from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
+    KafkaException,
     TopicCollection,
     TopicPartition,
 )
@@ -80,17 +83,15 @@ class ConfluentCluster(BrokerCluster[Question]):
         wanted = [TopicPartition(topic, number) for number in self._leaders_of(topic, question)]
         spec = _ENDS.get(at_ms) or OffsetSpec.for_timestamp(at_ms)
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        while True:
-            answers = question.ask_each(
-                lambda some, s: self._alive().list_offsets(
+        answers = question.ask_each(
+            lambda some, s: _answered(
+                self._alive().list_offsets(
                     dict.fromkeys(some, spec), isolation_level=level, request_timeout=s
-                ),
-                wanted,
-            )
-            # On a busy machine librdkafka sometimes answers with no offset, and no error.
-            if all(answer.offset != OFFSET_INVALID for answer in answers.values()):
-                return {where.partition: answer.offset for where, answer in sorted(answers.items())}
-            question.pause("no offsets yet")
+                )
+            ),
+            wanted,
+        )
+        return {where.partition: answer.offset for where, answer in sorted(answers.items())}
 
     def _answering(
         self, leaders: Mapping[tuple[str, int], int], question: Question
@@ -98,10 +99,12 @@ class ConfluentCluster(BrokerCluster[Question]):
         # An operation for each: librdkafka answers one about many when the last of them is known.
         spec = _ENDS[LATEST]
         answers = question.ask_some(
-            lambda some, s: {
-                each: self._alive().list_offsets({each: spec}, request_timeout=s)[each]
-                for each in some
-            },
+            lambda some, s: _answered(
+                {
+                    each: self._alive().list_offsets({each: spec}, request_timeout=s)[each]
+                    for each in some
+                }
+            ),
             [TopicPartition(topic, number) for topic, number in leaders],
             patience_ms=question.timeout_ms,
         )
@@ -175,6 +178,29 @@ class ConfluentCluster(BrokerCluster[Question]):
     def _alive(self) -> Client:
         assert self._client is not None, "the cluster was closed"
         return self._client
+
+
+def _answered(futures: Mapping[Any, Future[Any]]) -> dict[Any, Future[Any]]:
+    """Return the same results of `list_offsets`; one without an offset becomes a time-out.
+
+    Where a leader did not answer, or its connection was lost, librdkafka drops the error of that
+    request and gives a result without one, and without an offset. It does so when the time is over,
+    so that on a busy machine it may come before the caller has noticed that.
+    """
+    checked: dict[Any, Future[Any]] = {}
+    for place, future in futures.items():
+        checked[place] = Future()
+        future.add_done_callback(partial(_pass_on, checked[place]))
+    return checked
+
+
+def _pass_on(checked: Future[Any], future: Future[Any]) -> None:
+    if (error := future.exception()) is not None:
+        checked.set_exception(error)
+    elif future.result().offset == OFFSET_INVALID:
+        checked.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    else:
+        checked.set_result(future.result())
 
 
 def _state_of(described: TopicDescription, config: Mapping[str, Any]) -> TopicState:
