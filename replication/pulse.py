@@ -8,7 +8,10 @@ that holds it. The last order is Rest, with what became of the master. Not here:
     order    answered by                         what it proves
     Find     Answered, Refused, Replaced,        that it lives, if it is answered; else nothing: the
              Unanswered, Ended                   address may be wrong, or the master too old
-    Listen   Beaten, Silent, Ended, Parted       that it lives, while it beats
+    Listen   Beaten, CutOff, Silent, Ended,      that it lives, while it beats
+             Parted
+    AskKafka KafkaAnswers, KafkaSilent           that Kafka answers here, after the master has said
+                                                 that it has no answer
     Ask      as Find, after the connection that  that it is dead, if nobody listens there any more,
              was answered has ended              or another life answers
 
@@ -20,6 +23,8 @@ master that is silent for `suspicion_ms` is *missed*, which counts only beside t
 Invariants:
 - Dead is concluded only of a life that has answered, whose connection ended, and which then refused
   or was replaced.
+- Cut off is concluded only of a master that says so itself, and still does CONFIRM_MS after Kafka
+  has answered this follower: when Kafka is away for all, nobody is deposed for it.
 - A follower's own standstill is no silence: each fact adds at most WAIT_MS to it.
 
 Source: docs/design/election.md, "Pulse", with a diagram of `TRANSITIONS`.
@@ -38,6 +43,9 @@ BEAT_MS: Final = 250
 WAIT_MS: Final = 250
 """How long a follower waits for one fact, and between two attempts to find the master."""
 
+CONFIRM_MS: Final = 1_000
+"""A master that still has no answer so long after Kafka has answered here is cut off."""
+
 ASK_AGAIN_MS: Final = 10
 """Between two attempts when the first was ended unanswered: a dying process closes one socket after
 the other."""
@@ -55,6 +63,8 @@ class Verdict(Enum):
     DEAD = "dead"
     PARTED = "parted"
     """It gave the leadership back."""
+    CUT_OFF = "cut-off"
+    """Kafka does not answer it, and answers here."""
 
 
 # Facts
@@ -123,7 +133,29 @@ class Parted:
     now_ms: int
 
 
-Fact = Watched | Answered | Refused | Replaced | Unanswered | Beaten | Silent | Ended | Parted
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """The master said that Kafka does not answer it."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAnswers:
+    """A broker answered this follower."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSilent:
+    """No broker answers this follower either."""
+
+    now_ms: int
+
+
+Heard = Answered | Refused | Replaced | Unanswered | Beaten | Silent | Ended | Parted | CutOff
+Fact = Watched | Heard | KafkaAnswers | KafkaSilent
 
 
 # Orders
@@ -149,13 +181,18 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class AskKafka:
+    """Ask Kafka for a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Watch this leadership no more."""
 
     verdict: Verdict
 
 
-Order = Find | Listen | Ask | Rest
+Order = Find | Listen | Ask | AskKafka | Rest
 
 
 class Pulse:
@@ -168,6 +205,7 @@ class Pulse:
         self._now_ms = 0
         self._has_answered = False
         self._silent_ms = 0
+        self._kafka_answered_ms: int | None = None
 
     @property
     def is_missed(self) -> bool:
@@ -191,7 +229,7 @@ class Pulse:
     def _begin(self, _: Watched) -> Order:
         return Find(0)
 
-    def _listen(self, _: Answered | Beaten) -> Order:
+    def _listen(self, _: Answered | Beaten | KafkaSilent) -> Order:
         return Listen()
 
     def _find_again(self, _: Fact) -> Order:
@@ -213,11 +251,22 @@ class Pulse:
     def _conclude(self, _: Refused | Replaced) -> Order:
         return Rest(Verdict.DEAD)
 
+    def _judge_contact(self, fact: CutOff) -> Order:
+        # A Kafka that was slow for all answers the master soon after it has answered here.
+        answered_ms = self._kafka_answered_ms
+        if answered_ms is None or fact.now_ms >= answered_ms + 2 * CONFIRM_MS:
+            return AskKafka()
+        return Listen() if fact.now_ms < answered_ms + CONFIRM_MS else Rest(Verdict.CUT_OFF)
+
+    def _note_contact(self, fact: KafkaAnswers) -> Order:
+        self._kafka_answered_ms = fact.now_ms
+        return Listen()
+
     def _let_go(self, _: Parted) -> Order:
         return Rest(Verdict.PARTED)
 
 
-SIGNS_OF_LIFE = (Answered, Beaten, Parted)
+SIGNS_OF_LIFE = (Answered, Beaten, Parted, CutOff)
 
 Transition = tuple[Callable[[Pulse, Any], Order], *tuple[type[Order], ...]]
 """The action of a fact, and the orders that may come of it."""
@@ -237,6 +286,11 @@ TRANSITIONS: Mapping[type[Order | None], Mapping[type[Fact], Transition]] = Mapp
             Silent: (Pulse._listen_or_find, Listen, Find),
             Ended: (Pulse._ask, Ask),
             Parted: (Pulse._let_go, Rest),
+            CutOff: (Pulse._judge_contact, Listen, AskKafka, Rest),
+        },
+        AskKafka: {
+            KafkaAnswers: (Pulse._note_contact, Listen),
+            KafkaSilent: (Pulse._listen, Listen),
         },
         Ask: {
             Answered: (Pulse._listen, Listen),

@@ -40,6 +40,7 @@ from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
+from delayd.node.election.kafka_contact import KafkaContact
 from delayd.node.election.pulse_line import Exchange, HttpExchange
 from delayd.node.export.exporter import Exporter
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
@@ -236,6 +237,7 @@ class Node:
             clock,
             identity,
             surroundings.exchange,
+            KafkaContact(bus, clock, lambda: self._delivery.stepped_ms),
             config.pulse_suspicion_ms,
         )
         self._member_keys = MemberKeys(

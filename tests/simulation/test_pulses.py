@@ -69,6 +69,10 @@ def freeze(world: World, machine: Machine) -> None:
     world.kernel.pause(machine.process, 20 * SECOND_US)
 
 
+def cut_from_kafka(_: World, machine: Machine) -> None:
+    machine.link.up = False
+
+
 def terminate(_: World, machine: Machine) -> None:
     assert machine.loop is not None
     machine.loop.deliver(signal.SIGTERM)
@@ -81,6 +85,7 @@ def terminate(_: World, machine: Machine) -> None:
         (terminate, SECOND_US // 2),
         (freeze, 2 * SECOND_US),
         (lose_power, 2 * SECOND_US),
+        (cut_from_kafka, 5 * SECOND_US),
     ],
 )
 def test_another_node_leads_before_a_lease_could_end(
@@ -88,7 +93,7 @@ def test_another_node_leads_before_a_lease_could_end(
 ) -> None:
     """In virtual time. A lease of 3 s was renewed a second ago at most.
 
-    Rules: pulse-dead, pulse-missed
+    Rules: pulse-dead, pulse-missed, pulse-cut-off
     """
     former = master(world)
     end(world, former)
@@ -109,6 +114,14 @@ def test_a_frozen_master_keeps_its_lease_while_most_nodes_hear_nothing_of_it_for
     kill(world, down)
     freeze(world, former)
     world.let_pass(3 * SECOND_US // 2)
+    assert world.weather.faults["deposed"] == 0
+
+
+def test_nobody_is_deposed_while_kafka_answers_no_node(world: World) -> None:
+    """Rules: pulse-cut-off"""
+    for machine in world.machines:
+        cut_from_kafka(world, machine)
+    world.let_pass(6 * SECOND_US)
     assert world.weather.faults["deposed"] == 0
 
 

@@ -119,6 +119,12 @@ class DeliveryLoop:
         return mastership is not None and mastership.is_delivering
 
     @property
+    def stepped_ms(self) -> int:
+        """Monotonic time of the last step of the present mastership; 0 without one."""
+        mastership = self._mastership
+        return 0 if mastership is None else mastership.last_step_ms
+
+    @property
     def delivered_count(self) -> int:
         """Messages delivered by this process."""
         mastership = self._mastership

@@ -109,7 +109,8 @@ class Mastership:
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
         self._bound = BrokerBound(0, 0)
-        self._last_step_ms = 0
+        self.last_step_ms = 0
+        """Monotonic time of the last step that was committed."""
         self.has_stepped = False
         """Has a step been committed, beside the one that begins the term?"""
         self.has_learnt = False
@@ -233,7 +234,7 @@ class Mastership:
             self._write_bare(stand_still(self._planner.frontier), now_ms)
             return
         monotonic_ms = monotonic_ns // MS_NS
-        idle_ms = monotonic_ms - self._last_step_ms
+        idle_ms = monotonic_ms - self.last_step_ms
         with self._replica.changed:
             lanes_max = self._lane_limits(monotonic_ms)
             limits = replace(self._step_sizing.limits, lanes_max=lanes_max)
@@ -346,11 +347,11 @@ class Mastership:
         written = self._commit.commit(record, self._check)
         ack = written.ack
         self._bound = BrokerBound(ack.append_ms, written.arrived_ns)
-        self._last_step_ms = self._clock.monotonic_ms()
+        self.last_step_ms = self._clock.monotonic_ms()
         self.delivered_count += fates[Fate.DELIVERED]
         self._replica.observe(SeenFrontier(record, ack.offset, ack.append_ms))
         self._counters.committed(
-            took_ms=self._last_step_ms - begun_ms,
+            took_ms=self.last_step_ms - begun_ms,
             messages={
                 KILLED: writer.killed_count,
                 **{fate.value: count for fate, count in fates.items()},

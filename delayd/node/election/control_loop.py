@@ -18,6 +18,7 @@ from delayd.node.election.announcements import Announcements
 from delayd.node.election.etcd_calls import EtcdCalls, Identity
 from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.election.heartbeat import Heartbeat
+from delayd.node.election.kafka_contact import KafkaContact
 from delayd.node.election.pulse_line import Exchange
 from delayd.node.election.pulse_watch import PulseWatch
 from delayd.node.replica.replica import Replica
@@ -50,10 +51,11 @@ class ControlLoop:
         clock: Clock,
         identity: Identity,
         exchange: Exchange | None = None,
+        contact: KafkaContact | None = None,
         suspicion_ms: int = 0,
     ) -> None:
         """`exchange`: the way to other nodes' pulses; None: this node listens to none.
-        `suspicion_ms`: see `replication.pulse`."""
+        `contact`: with Kafka, given with an exchange. `suspicion_ms`: see `replication.pulse`."""
         self._calls = EtcdCalls(coordination, clock, identity)
         self._health = EtcdHealth(clock)
         self._announcements = Announcements(coordination, replica, clock, identity, self._health)
@@ -64,11 +66,14 @@ class ControlLoop:
         self._identity = identity
         self.heartbeat = Heartbeat(identity.nonce)
         self._watch = None
-        if exchange is not None:
+        self._contact = contact if exchange is not None else None
+        if exchange is not None and contact is not None:
+            self.heartbeat.is_cut_off = lambda: contact.is_lost
             self._watch = PulseWatch(
                 coordination,
                 self._announcements,
                 exchange,
+                contact.is_there,
                 clock,
                 identity,
                 suspicion_ms,
@@ -124,6 +129,8 @@ class ControlLoop:
         beside = [asyncio.create_task(self._announcements.keep_member())]
         if self._watch is not None:
             beside.append(asyncio.create_task(self._watch.run()))
+        if self._contact is not None:
+            beside.append(asyncio.create_task(self._contact.run(lambda: self._grant is not None)))
         try:
             while self._election.state is not State.STOPPED:
                 self._note_lag()

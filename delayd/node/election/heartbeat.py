@@ -1,18 +1,21 @@
 """The heartbeat of a node: what its process says to whoever listens at `GET /pulse/NONCE`.
 
-A line each BEAT_MS, by the event loop that also keeps the lease alive, and a farewell when this
-node has given a leadership back. Not here: what a listener makes of it (`replication/pulse.py`).
+A line each BEAT_MS, by the event loop that also keeps the lease alive, another one while Kafka does
+not answer this master, and a farewell when this node has given a leadership back. Not here: what a
+listener makes of it (`replication/pulse.py`).
 
 Source: docs/design/election.md, "Pulse".
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from replication.pulse import BEAT_MS
 
 BEAT: Final = b"beat\n"
+CUT_OFF: Final = b"cut-off\n"
+"""Follows a beat while Kafka does not answer this master."""
 FAREWELL: Final = b"farewell %d\n"
 """With the lease of the leadership that is over."""
 
@@ -26,6 +29,8 @@ class Heartbeat:
     def __init__(self, life: str) -> None:
         self.life = life
         """The nonce of this life."""
+        self.is_cut_off: Callable[[], bool] = lambda: False
+        """Does Kafka not answer this node, which leads?"""
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
 
     @property
@@ -44,7 +49,7 @@ class Heartbeat:
                 try:
                     line = await asyncio.wait_for(told.get(), BEAT_MS / 1000)
                 except TimeoutError:
-                    line = BEAT
+                    line = BEAT + CUT_OFF if self.is_cut_off() else BEAT
         finally:
             self._listeners.discard(told)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from delayd.node.election.heartbeat import BEAT, FAREWELL
+from delayd.node.election.heartbeat import BEAT, CUT_OFF, FAREWELL
 from replication import pulse
 
 LINE_BYTES_MAX = 4096
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return cls(host, int(port), certificate or None)
 
 
-Heard = Callable[[int], pulse.Fact]
+Heard = Callable[[int], pulse.Heard]
 """What was heard: a fact that still lacks its time."""
 
 
@@ -57,7 +57,7 @@ class Line(Protocol):
     """Where it was answered: an address, where the one that was asked for may have been a name."""
 
     async def hear(self, within_ms: int) -> Heard:
-        """Return what comes next: Beaten, Silent, Ended or Parted."""
+        """Return what comes next: Beaten, CutOff, Silent, Ended or Parted."""
 
     def close(self) -> None:
         """Hang up."""
@@ -139,6 +139,8 @@ class _HttpLine:
                         return pulse.Parted
                     if line == BEAT:
                         return pulse.Beaten
+                    if line == CUT_OFF:
+                        return pulse.CutOff
         except TimeoutError:
             pass  # Ours, or the kernel's: then the connection is broken for good.
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

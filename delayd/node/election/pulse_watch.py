@@ -1,7 +1,7 @@
 """The watch over the master's pulse: carries out the orders of `replication.pulse` on a follower.
 
-It connects to the life that the leader key names, tells the election when that is dead or has
-parted, and the other members when it is missed. Not here: what follows from it
+It connects to the life that the leader key names, tells the election when that is dead, cut off
+from Kafka or has parted, and the other members when it is missed. Not here: what follows from it
 (`replication/election.py`).
 
 Source: docs/design/election.md, "Pulse".
@@ -24,8 +24,11 @@ from replication import election_facts as facts
 from replication.pulse import (
     WAIT_MS,
     Ask,
+    AskKafka,
     Fact,
     Find,
+    KafkaAnswers,
+    KafkaSilent,
     Listen,
     Order,
     Pulse,
@@ -52,17 +55,19 @@ class PulseWatch:
         coordination: Coordination,
         announcements: Announcements,
         exchange: Exchange,
+        is_kafka_there: Callable[[], bool],
         clock: Clock,
         identity: Identity,
         suspicion_ms: int,
         holder: Callable[[], Holder | None],
         tell: Callable[[facts.Event], None],
     ) -> None:
-        """`suspicion_ms`: see `Pulse`. `holder`: of the leader key, as the node knows it. `tell`:
-        the election."""
+        """`is_kafka_there` asks Kafka, in another thread. `suspicion_ms`: see `Pulse`. `holder`: of
+        the leader key, as the node knows it. `tell`: the election."""
         self._etcd = coordination
         self._announcements = announcements
         self._exchange = exchange
+        self._is_kafka_there = is_kafka_there
         self._clock = clock
         self._identity = identity
         self._suspicion_ms = suspicion_ms
@@ -102,7 +107,12 @@ class PulseWatch:
         is_missed = False
         try:
             while self._holder() == holder and not isinstance(order, Rest):
-                heard = await line.obey(order)
+                heard: Callable[[int], Fact]
+                if isinstance(order, AskKafka):
+                    is_there = await asyncio.to_thread(self._is_kafka_there)
+                    heard = KafkaAnswers if is_there else KafkaSilent
+                else:
+                    heard = await line.obey(order)
                 order = watched.handle(heard(self._clock.monotonic_ms()))
                 if watched.is_missed or is_missed:
                     is_missed = await self._note_missed(holder, is_missed, watched.is_missed)
@@ -112,7 +122,9 @@ class PulseWatch:
         if isinstance(order, Rest) and order.verdict is Verdict.PARTED:
             self._tell(facts.LeaderParted(self._clock.monotonic_ms()))
         elif isinstance(order, Rest):
-            log.warning("master_found_dead", master=holder.node, nonce=holder.nonce)
+            cut_off = order.verdict is Verdict.CUT_OFF
+            event = "master_cut_off" if cut_off else "master_found_dead"
+            log.warning(event, master=holder.node, nonce=holder.nonce)
             while self._holder() == holder:
                 self._depose(holder)
                 await asyncio.sleep(WAIT_MS / 1000)

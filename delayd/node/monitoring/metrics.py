@@ -310,7 +310,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _counter(
         "delayd_masters_found_dead_total",
-        "Masters whose pulse this node judged to be dead or missed by most nodes.",
+        "Masters that this node judged to be dead, missed by most nodes, or cut off from Kafka.",
         lambda of: of.control.found_dead_count,
     ),
     _counters(

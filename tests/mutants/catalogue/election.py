@@ -6,12 +6,14 @@ ELECTING = "replication/election.py"
 MASTERSHIP = "delayd/node/delivery/mastership.py"
 TURN = "replication/election_turn.py"
 PULSE = "replication/pulse.py"
+CONTACT = "delayd/node/election/kafka_contact.py"
 CALLS = "delayd/node/election/etcd_calls.py"
 SESSION = "replication/leadership_session.py"
 TESTS = "tests/unit/replication/test_election.py"
 RESIGNING_TESTS = "tests/unit/replication/test_election_resigning.py"
 DEPOSING_TESTS = "tests/unit/replication/test_election_deposing.py"
 PULSE_TESTS = "tests/unit/replication/test_pulse.py"
+CONTACT_TESTS = "tests/unit/node/election/test_kafka_contact.py"
 ALONE_TESTS = "tests/unit/replication/test_election_alone.py"
 ONE_MASTER_TESTS = "tests/unit/node/delivery/test_one_master.py"
 SESSION_TESTS = "tests/unit/replication/test_leadership_session.py"
@@ -196,6 +198,35 @@ ELECTION = (
         "min(max(0, fact.now_ms - self._now_ms), WAIT_MS)",
         "fact.now_ms - self._now_ms",
         f"{PULSE_TESTS}::test_a_follower_that_stood_still_itself_misses_nobody",
+    ),
+    one_edit(
+        "cut-off-without-asking",
+        "who is cut off from Kafka is deposed by a node that Kafka answers, and by no other",
+        "election.md#cut-off-from-kafka",
+        PULSE,
+        "            KafkaSilent: (Pulse._listen, Listen),\n",
+        "            KafkaSilent: (Pulse._note_contact, Listen),\n",
+        f"{PULSE_TESTS}::"
+        "test_a_master_that_is_cut_off_from_kafka_is_replaced_by_a_node_that_kafka_answers",
+    ),
+    one_edit(
+        "cut-off-while-kafka-is-slow",
+        "who has no answer while Kafka is slow for all is not deposed as soon as one node has one",
+        "election.md#cut-off-from-kafka",
+        PULSE,
+        "return Listen() if fact.now_ms < answered_ms + CONFIRM_MS else",
+        "return",
+        f"{PULSE_TESTS}::"
+        "test_a_master_that_is_cut_off_from_kafka_is_replaced_by_a_node_that_kafka_answers",
+    ),
+    one_edit(
+        "cut-off-though-it-commits",
+        "a master that commits steps is not cut off, whatever else is not answered",
+        "election.md#cut-off-from-kafka",
+        CONTACT,
+        "max(self._answered_ms, self._stepped_ms())",
+        "self._answered_ms",
+        f"{CONTACT_TESTS}::test_a_master_that_commits_steps_is_not_cut_off",
     ),
     one_edit(
         "half-is-most",

@@ -126,7 +126,11 @@ class SimulatedLine:
             if not is_silent and self._farewell in self._said:
                 return pulse.Parted
             await asyncio.sleep(SLICE_MS / 1_000)
-        return pulse.Silent if pulses.is_silent(self._name, machine) else pulse.Beaten
+        if pulses.is_silent(self._name, machine):
+            return pulse.Silent
+        view = machine.view
+        is_cut_off = view is not None and view.control.heartbeat.is_cut_off()
+        return pulse.CutOff if is_cut_off else pulse.Beaten
 
     def close(self) -> None:
         """See the port."""

@@ -15,10 +15,14 @@ from replication.pulse import (
     WINDOW_MS,
     Answered,
     Ask,
+    AskKafka,
     Beaten,
+    CutOff,
     Ended,
     Fact,
     Find,
+    KafkaAnswers,
+    KafkaSilent,
     Listen,
     Order,
     Parted,
@@ -92,6 +96,27 @@ def test_of_a_life_that_never_answered_nothing_is_concluded(
 
 def test_a_farewell_ends_the_watch_without_a_death() -> None:
     assert told(heard(), Parted(100)) == PARTED
+
+
+def test_a_master_that_is_cut_off_from_kafka_is_replaced_by_a_node_that_kafka_answers() -> None:
+    """docs/design/election.md, "Cut off from Kafka".
+
+    Rules: pulse-cut-off
+    """
+    watched = heard()
+    assert told(watched, Beaten(250), CutOff(251)) == AskKafka()
+    assert told(watched, KafkaSilent(1_251)) == Listen(), "it may be away for all"
+    assert not watched.is_missed
+    assert told(watched, CutOff(1_500), KafkaAnswers(1_510)) == Listen()
+    assert told(watched, Beaten(2_500), CutOff(2_509)) == Listen(), "it may have its answer soon"
+    assert told(watched, Beaten(2_750), CutOff(2_751)) == Rest(Verdict.CUT_OFF)
+
+
+def test_a_master_that_was_answered_after_all_is_not_replaced_the_next_time() -> None:
+    """Rules: pulse-cut-off"""
+    watched = heard()
+    told(watched, CutOff(250), KafkaAnswers(260), Beaten(500))
+    assert told(watched, Beaten(60_000), CutOff(60_001)) == AskKafka()
 
 
 def test_a_silent_master_is_missed_after_the_suspicion_and_looked_for_over_a_new_connection() -> (
