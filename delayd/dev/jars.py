@@ -2,8 +2,8 @@
 
 Not here: Java (java.py), what is run with the jars (kafka.py).
 
-Invariants: the folder `kafka-<version>` in the cache is complete or does not exist (it is renamed
-into place); one fetch at a time per cache; nothing is written outside the cache.
+Invariants: the folder `<bundle>-<version>` in the cache is complete or does not exist (it is
+renamed into place); one fetch at a time per cache; nothing is written outside the cache.
 """
 
 import importlib.util
@@ -13,7 +13,9 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from delayd.dev.locks import locked
 from delayd.errors import DelaydError
@@ -26,21 +28,44 @@ LOG4J_VERSION = "2.25.4"  # the log4j of that Kafka
 JARS_EXPECTED = 46  # 45 of Kafka and the log binding; for the progress display only
 FETCH_TIMEOUT_S = 900.0  # 44 MB took 32 s here; this is a very slow line
 
-# Kafka's own list of dependencies has no log binding: without one a broker logs nothing at all.
-_IVY_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="delayd" module="dev-cluster"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{LOG4J_VERSION}"
-                conf="default"/>
-  </dependencies>
-</ivy-module>
-"""
-_INDISPENSABLE = (
-    f"kafka_2.13-{KAFKA_VERSION}.jar",
-    f"kafka-server-{KAFKA_VERSION}.jar",
-    f"log4j-slf4j-impl-{LOG4J_VERSION}.jar",
-)
+
+@dataclass(frozen=True, slots=True)
+class JarBundle:
+    """Jars of Kafka that are fetched together, with all that they need and a log binding, which
+    Kafka's own lists of dependencies lack: without one nothing is logged at all."""
+
+    name: str
+    """Of the bundle's folder in the cache, without the version."""
+    modules: tuple[str, ...]
+    """Of org.apache.kafka, at KAFKA_VERSION."""
+    indispensable: tuple[str, ...]
+    """Names of jars, without the version."""
+
+    @property
+    def folder(self) -> str:
+        """Return the folder's name."""
+        return f"{self.name}-{KAFKA_VERSION}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files without which nothing works."""
+        own = (f"{jar}-{KAFKA_VERSION}.jar" for jar in self.indispensable)
+        return (*own, f"log4j-slf4j-impl-{LOG4J_VERSION}.jar")
+
+    @property
+    def ivy_module(self) -> str:
+        """Return what Ivy is to fetch."""
+        wanted = [("org.apache.kafka", name, KAFKA_VERSION) for name in self.modules]
+        wanted.append(("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION))
+        lines = "".join(
+            f'<dependency org="{org}" name="{name}" rev="{version}" conf="default"/>'
+            for org, name, version in wanted
+        )
+        info = f'<info organisation="delayd" module="{self.name}"/>'
+        return f'<ivy-module version="2.0">{info}<dependencies>{lines}</dependencies></ivy-module>'
+
+
+KAFKA: Final = JarBundle("kafka", ("kafka_2.13",), ("kafka_2.13", "kafka-server"))
 
 
 class JarsError(DelaydError):
@@ -56,12 +81,23 @@ FetchProgress = Callable[[int], None]
 def kafka_jars(
     java: Java, *, env: Mapping[str, str], progress: FetchProgress = lambda _arrived: None
 ) -> Path:
-    """Return the folder of Kafka's jars, fetched now if the cache does not have it.
+    """Return the folder of Kafka's jars. The rest is as of `jars_of`."""
+    return jars_of(KAFKA, java, env=env, progress=progress)
+
+
+def jars_of(
+    bundle: JarBundle,
+    java: Java,
+    *,
+    env: Mapping[str, str],
+    progress: FetchProgress = lambda _arrived: None,
+) -> Path:
+    """Return the folder of a bundle's jars, fetched now if the cache does not have it.
 
     Raises JarsError if they cannot be fetched. Ends Ivy if it is interrupted.
     """
     cache = cache_directory(os.environ)
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    jars = cache / bundle.folder
     if jars.is_dir():
         return jars
     cache.mkdir(parents=True, exist_ok=True)
@@ -71,7 +107,7 @@ def kafka_jars(
     )
     with locked(cache / "fetch.lock", timeout_s=FETCH_TIMEOUT_S, refusal=refusal):
         if not jars.is_dir():  # another process may have fetched them while this one waited
-            _fetch(java, cache, jars, env=env, progress=progress)
+            _fetch(bundle, java, cache, jars, env=env, progress=progress)
     return jars
 
 
@@ -99,13 +135,19 @@ def ivy_jar() -> Path:
 
 
 def _fetch(
-    java: Java, cache: Path, jars: Path, *, env: Mapping[str, str], progress: FetchProgress
+    bundle: JarBundle,
+    java: Java,
+    cache: Path,
+    jars: Path,
+    *,
+    env: Mapping[str, str],
+    progress: FetchProgress,
 ) -> None:
     partial = cache / f"{jars.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     module = cache / "ivy.xml"
-    module.write_text(_IVY_MODULE)
+    module.write_text(bundle.ivy_module)
     command = [
         str(java.path),
         f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
@@ -119,7 +161,7 @@ def _fetch(
     ]
     try:
         _run_ivy(command, env=env, progress=progress)
-        missing = [name for name in _INDISPENSABLE if not (partial / name).is_file()]
+        missing = [name for name in bundle.files if not (partial / name).is_file()]
         if missing:
             raise JarsError(
                 f"the fetch of Kafka {KAFKA_VERSION} ended without {', '.join(missing)}",

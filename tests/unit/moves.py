@@ -108,6 +108,7 @@ class Site:
         kill: Kill | None = None,
         knows_frontier: bool = True,
         takes_doubles: bool = False,
+        is_mirrored: bool = False,
         stopped_ms: int | None = None,
         folder: Path | None = None,
         is_dry: bool = False,
@@ -128,6 +129,7 @@ class Site:
                     old=old if knows_frontier else None,
                     stopped_ms=clock.wall_ms() if stopped_ms is None else stopped_ms,
                     takes_doubles=takes_doubles,
+                    is_mirrored=is_mirrored,
                     clock=clock,
                     timeout_ms=TIMEOUT_MS,
                 )

@@ -72,6 +72,14 @@ Prefer = Annotated[
         help="at-least-once: also move what may have been delivered or cancelled already.",
     ),
 ]
+Mirrored = Annotated[
+    bool,
+    typer.Option(
+        "--mirrored",
+        help="The new Kafka has copies of the old targets under their names, as MirrorMaker 2 "
+        "makes them: move what is not among them. Without --frontier-from only.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would be moved; as without --yes.")
 ]
@@ -91,6 +99,7 @@ def move(
     frontier_from: FrontierFrom = None,
     from_config: FromConfig = None,
     stopped_at: StoppedAt = None,
+    mirrored: Mirrored = False,
     prefer: Prefer = Preference.REFUSE,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -109,6 +118,11 @@ def move(
     if frontier_from is not None and stopped_at is not None:
         raise ConfigError(
             "--stopped-at says nothing beside --frontier-from: the frontier tells what is done",
+            remedy="leave one of them out",
+        )
+    if frontier_from is not None and mirrored:
+        raise ConfigError(
+            "--mirrored says nothing beside --frontier-from: the frontier tells what is done",
             remedy="leave one of them out",
         )
     clock = SystemClock()
@@ -132,6 +146,7 @@ def move(
             old=old,
             stopped_ms=_stopped_ms(stopped_ms, source, clock),
             takes_doubles=prefer is Preference.AT_LEAST_ONCE,
+            is_mirrored=mirrored,
             clock=clock,
             timeout_ms=TIMEOUT_MS,
         )

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.commands.move.accepting import Accepted, accepted, answers_end, read_back
+from delayd.commands.move.mirrored import Copies, CopiesReader, pending
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.move.planning import Plan, plan_of
 from delayd.commands.move.progress import SUFFIX, Begun, Progress, ProgressLog, runs_of
@@ -55,6 +56,8 @@ class Move:
     None, unless the wheel has seen the cluster alive after that."""
     takes_doubles: bool
     """Move what may have been delivered already, too."""
+    is_mirrored: bool = False
+    """The new Kafka has copies of the old targets. Then `old` is None."""
     clock: Clock
     timeout_ms: int
 
@@ -102,7 +105,8 @@ def planned(move: Move, source: Source, tell: Tell) -> Moved:
     else:
         cut = _last_of(move, source, move.old, progress)
     by_wheel = _is_by_wheel(move, progress)
-    plan = _plan(move, source, cut, tell, by_wheel=by_wheel)
+    copies = _copies(move, source, cut, progress)
+    plan = _plan(move, source, cut, copies, tell, by_wheel=by_wheel)
     if progress is not None and progress.done:
         _require_same(source, plan, progress)
     done = 0 if progress is None else progress.done
@@ -121,9 +125,10 @@ def run(move: Move, source: Source, tell: Tell, wait_ms: int) -> Moved:
     with closing(move.bus.transactional_producer(name)) as producer:
         try:
             producer.init_transactions(move.timeout_ms)
-            plan, progress = _begun(move, source, log, producer, tell)
+            plan, progress, copies = _begun(move, source, log, producer, tell)
             before = progress.done
-            _write(move, source, log, producer, progress, tell)
+            messages = pending(source, progress.begun.cut, copies)
+            _write(move, messages, log, producer, progress, tell)
         except FencedError as error:
             raise MoveError(
                 "another run of this move has taken over, or this one stood still for too long",
@@ -236,21 +241,47 @@ def _not_held(move: Move, source: Source, cut: FrontierRecord, *, by_wheel: bool
     return sum(max(0, needed - own) for needed, own in pairs)
 
 
-def _plan(move: Move, source: Source, cut: FrontierRecord, tell: Tell, *, by_wheel: bool) -> Plan:
-    messages = source.messages(
-        cut.frontier, lambda done, total: tell("looking at what is pending", done, total)
+def _copies(
+    move: Move, source: Source, cut: FrontierRecord, progress: Progress | None
+) -> Copies | None:
+    """Return what the new Kafka has of the old cluster's deliveries; None if that does not count.
+    A move that has written messages goes on with what it began with."""
+    has_begun = progress is not None and progress.done > 0
+    ends = progress.begun.copies if progress is not None and has_begun else None
+    if ends is None and (has_begun or not move.is_mirrored):
+        return None
+    reader = CopiesReader(move.bus, move.clock, move.timeout_ms)
+    return reader.read(cut, source.topics(), ends)
+
+
+def _plan(
+    move: Move,
+    source: Source,
+    cut: FrontierRecord,
+    copies: Copies | None,
+    tell: Tell,
+    *,
+    by_wheel: bool,
+) -> Plan:
+    messages = pending(
+        source,
+        cut,
+        copies,
+        lambda done, total: tell("looking at what is pending", done, total),
     )
     known_ms = max(source.seen_ms, cut.frontier.highest_cursor.due_ms)
     doubt_ms = max(move.stopped_ms, known_ms) if by_wheel else None
-    plan = plan_of(messages, move.limits, doubt_ms=doubt_ms, now_ms=move.clock.wall_ms())
+    now_ms = move.clock.wall_ms()
+    plan = plan_of(messages, move.limits, doubt_ms=doubt_ms, now_ms=now_ms, copies=copies)
     plan.replies_open, plan.letters = source.replies_open, source.letters
     return plan
 
 
 def _begun(
     move: Move, source: Source, log: ProgressLog, producer: TransactionalProducer, tell: Tell
-) -> tuple[Plan, Progress]:
-    """Return what is to be moved, and how far that is, once that is fixed for good."""
+) -> tuple[Plan, Progress, Copies | None]:
+    """Return what is to be moved, how far that is, and the copies that count, once that is fixed
+    for good."""
     progress = log.read()
     if progress is not None and progress.done:
         last = None
@@ -258,18 +289,20 @@ def _begun(
             move.old.fence()
             last = _last_meanwhile(move, move.old, progress.begun)
         by_wheel = _is_by_wheel(move, progress)
-        plan = _plan(move, source, progress.begun.cut, tell, by_wheel=by_wheel)
+        copies = _copies(move, source, progress.begun.cut, progress)
+        plan = _plan(move, source, progress.begun.cut, copies, tell, by_wheel=by_wheel)
         _require_same(source, plan, progress)
         if move.old is not None and last is not None and not last.moved:
             move.old.end(last, move.settings.realm)
-        return plan, progress
+        return plan, progress, copies
     cut, is_ended = _newest(source, progress), True
     if move.old is not None:
         move.old.fence()
         cut = _last_of(move, source, move.old, progress)
         is_ended = bool(cut.moved)
     by_wheel = move.old is None
-    plan = _plan(move, source, cut, tell, by_wheel=by_wheel)
+    copies = _copies(move, source, cut, progress)
+    plan = _plan(move, source, cut, copies, tell, by_wheel=by_wheel)
     if progress is not None and cut.moved:
         _require_same(source, plan, progress)
     _refuse(move, plan)
@@ -281,13 +314,14 @@ def _begun(
         plan.pending,
         by_wheel,
         *answers_end(move.bus, move.settings, move.timeout_ms),
+        copies=None if copies is None else copies.ends,
     )
     producer.begin()
     log.begin(producer, begun)
     producer.commit(move.timeout_ms)
     if move.old is not None and not is_ended:
         move.old.end(cut, move.settings.realm)
-    return plan, Progress(begun)
+    return plan, Progress(begun), copies
 
 
 def _require_same(source: Source, plan: Plan, progress: Progress) -> None:
@@ -319,6 +353,13 @@ def _refuse(move: Move, plan: Plan) -> None:
             "name it by --frontier-from. If you know when it stopped, say so by --stopped-at. "
             "--prefer=at-least-once moves them, and some may be doubled",
         )
+    if plan.unmirrored.count and not move.takes_doubles:
+        raise MoveError(
+            f"{plan.unmirrored.count} messages were delivered by the old cluster, and were not "
+            "mirrored: only who read the old targets may have them",
+            remedy="`delayd move --mirrored --dry-run` lists them. --prefer=at-least-once delivers "
+            "them here",
+        )
     if plan.revocable.count and not move.takes_doubles:
         raise MoveError(
             f"{plan.revocable.count} messages have an id, and may have been cancelled or replaced "
@@ -342,7 +383,7 @@ def _refuse_not_held(move: Move, source: Source, cut: FrontierRecord) -> None:
 
 def _write(
     move: Move,
-    source: Source,
+    messages: Iterator[Message],
     log: ProgressLog,
     producer: TransactionalProducer,
     progress: Progress,
@@ -350,11 +391,10 @@ def _write(
 ) -> None:
     """Commit what is left, step by step. Raises ProducerError, MoveError."""
     begun = progress.begun
-    messages = source.messages(begun.cut.frontier)
     passed = deque(islice(messages, progress.done), maxlen=1)
     if (passed[0].rank if passed else None) != progress.last:
         raise MoveError(
-            f"{source.root} has another message at place {progress.done} than was moved",
+            f"the wheel has another message at place {progress.done} than was moved",
             remedy="go on with the data_dir with which you began; nothing was written",
         )
     tell("moving", progress.done, begun.pending)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from delayd.commands.move.mirrored import Copies
 from delayd.commands.move.requests import Named, asked_of, named, problem_of
 from delayd.commands.move.source import Letter, Message
 from delayd.request import RequestLimits, id_of
@@ -43,6 +44,8 @@ class Plan:
     last_due_ms: int | None = None
     doubtful: Listed = field(default_factory=Listed)
     """May have been delivered after the cut."""
+    unmirrored: Listed = field(default_factory=Listed)
+    """Delivered by the old cluster, and not among the copies."""
     revocable: Listed = field(default_factory=Listed)
     """May have been cancelled or replaced after the cut: those with an id that are not doubtful."""
     refused: Listed = field(default_factory=Listed)
@@ -54,11 +57,17 @@ class Plan:
 
 
 def plan_of(
-    messages: Iterable[Message], limits: RequestLimits, *, doubt_ms: int | None, now_ms: int
+    messages: Iterable[Message],
+    limits: RequestLimits,
+    *,
+    doubt_ms: int | None,
+    now_ms: int,
+    copies: Copies | None = None,
 ) -> Plan:
     """Return the plan for these messages. What was due up to `doubt_ms` may have been delivered
     after the cut, and what has an id may have been cancelled; None if the cut is the last frontier,
-    so that nothing was. Times are Unix ms."""
+    so that nothing was. `copies` are what the new Kafka has of its deliveries, if it mirrors the
+    old one. Times are Unix ms."""
     plan = Plan()
     for message in messages:
         body, due_ms = message.body, message.rank.due_ms
@@ -70,7 +79,9 @@ def plan_of(
         if plan.first_due_ms is None:
             plan.first_due_ms = due_ms
         plan.last_due_ms = due_ms
-        if doubt_ms is not None and due_ms <= doubt_ms:
+        if copies is not None and copies.is_done(message):
+            plan.unmirrored.add(named(message))
+        elif doubt_ms is not None and due_ms <= doubt_ms:
             plan.doubtful.add(named(message))
         elif doubt_ms is not None and id_of(body) is not None:
             plan.revocable.add(named(message))

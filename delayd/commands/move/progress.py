@@ -3,15 +3,17 @@
 Key: the realm of the old cluster. Value: one JSON object.
 
     first       {"format": 1, "cut": the frontier record, "digest", "pending", "by_wheel",
-                "dead", "receipts": {partition: offset}, "to": [realm, buffer, its topic id]}
+                "dead", "receipts": {partition: offset}, "to": [realm, buffer, its topic id],
+                "copies": {topic: {partition: offset}} of a move with --mirrored}
     each step   {"format": 1, "done", "content", "last": [due_ms, partition, offset],
                 "places": [[partition, first offset, last offset]...]}
 
 `done`, `content` (the sum of the records' contents) and `last` (the rank of the last message) are
 of the whole move, `places` are of the step: where its records are in the buffer. `dead` and
-`receipts` are where these topics of the new cluster ended before. A first record
-that comes after another one begins anew; it is only written while nothing is done. The topic keeps
-all its records: together they say which records of the buffer were moved.
+`receipts` are where these topics of the new cluster ended before, `copies` where the copies of the
+old targets ended. A first record that comes after another one begins anew; it is only written while
+nothing is done. The topic keeps all its records: together they say which records of the buffer were
+moved.
 
 The transaction that a step is fences all other runs of the same move, and the topic is read behind
 that fence to its very end.
@@ -55,6 +57,8 @@ class Begun:
     """Where the new cluster's dead letters and receipts ended, by partition."""
     to: tuple[str, str, str] = ("", "", "")
     """The new cluster's realm, its buffer and that topic's id; of what was read."""
+    copies: dict[str, dict[int, int]] | None = None
+    """Where the copies of the old targets ended, by topic and partition; None: none count."""
 
 
 @dataclass(slots=True)
@@ -165,6 +169,7 @@ class ProgressLog:
                 "dead": begun.dead,
                 "receipts": begun.receipts,
                 "to": self._to,
+                **({} if begun.copies is None else {"copies": begun.copies}),
             },
         )
 
@@ -216,10 +221,8 @@ def _after(progress: Progress | None, fields: dict[str, Any]) -> Progress:
         )
     if "cut" in fields:
         cut = decode(fields["cut"].encode())
-        dead, receipts = (
-            {int(partition): end for partition, end in fields[name].items()}
-            for name in ("dead", "receipts")
-        )
+        dead, receipts = (_ends(fields[name]) for name in ("dead", "receipts"))
+        copies = fields.get("copies")
         realm, buffer, topic_id = fields["to"]
         return Progress(
             Begun(
@@ -230,6 +233,7 @@ def _after(progress: Progress | None, fields: dict[str, Any]) -> Progress:
                 dead,
                 receipts,
                 (realm, buffer, topic_id),
+                None if copies is None else {t: _ends(ends) for t, ends in copies.items()},
             )
         )
     assert progress is not None, "a step follows a first record"
@@ -237,3 +241,8 @@ def _after(progress: Progress | None, fields: dict[str, Any]) -> Progress:
     progress.last = Rank(*fields["last"])
     progress.places += [(partition, first, last) for partition, first, last in fields["places"]]
     return progress
+
+
+def _ends(found: Mapping[str, int]) -> dict[int, int]:
+    """Return ends of partitions: JSON has no numbers as keys."""
+    return {int(partition): end for partition, end in found.items()}

@@ -18,7 +18,8 @@ def is_fine(moved: Moved) -> bool:
     if moved.not_held:
         return False
     if moved.accepted is None:
-        return not (plan.refused.count or plan.doubtful.count or plan.revocable.count)
+        listed = (plan.refused, plan.doubtful, plan.unmirrored, plan.revocable)
+        return not any(each.count for each in listed)
     is_all = moved.written == moved.plan.pending
     return is_all and moved.accepted.is_judged and not moved.accepted.not_taken
 
@@ -35,6 +36,7 @@ def moved_json(moved: Moved) -> dict[str, Any]:
         "first_due_ms": plan.first_due_ms,
         "last_due_ms": plan.last_due_ms,
         "in_doubt": _listed(plan.doubtful),
+        "not_mirrored": _listed(plan.unmirrored),
         "may_be_cancelled": _listed(plan.revocable),
         "would_be_refused": _listed(plan.refused),
         "replies_not_moved": plan.replies_open,
@@ -63,6 +65,7 @@ def moved_lines(moved: Moved) -> Iterator[str]:
     for topic, count in plan.topics.most_common(SHOWN_MAX):
         yield f"  {count:>12,}  {topic}"
     yield from _named("in doubt: may have been delivered already", plan.doubtful)
+    yield from _named("delivered already, and not mirrored", plan.unmirrored)
     yield from _named("may have been cancelled or replaced since", plan.revocable)
     yield from _named("the new cluster would reject", plan.refused)
     if plan.replies_open:

@@ -6,6 +6,8 @@ MOVING = "delayd/commands/move/moving.py"
 TESTS = "tests/unit/commands/test_move.py"
 BY_WHEEL = "tests/unit/commands/test_move_without_kafka.py"
 REFUSED = "tests/unit/commands/test_move_refused.py"
+MIRRORED = "delayd/commands/move/mirrored.py"
+COPIES = "tests/unit/commands/test_move_mirrored.py"
 
 MOVES: tuple[Mutant, ...] = (
     one_edit(
@@ -128,6 +130,56 @@ MOVES: tuple[Mutant, ...] = (
         "found.begun.to != self._to",
         "False",
         f"{BY_WHEEL}::test_a_new_cluster_that_was_made_again_does_not_hold_what_was_moved",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-trusted-to-have-all",
+        "what the cut covers and nobody mirrored is pending at the second site",
+        "moving.md#copies",
+        MIRRORED,
+        "    return copies.left(source.messages(copies.floor, tell))\n",
+        "    return copies.left(source.messages(cut.frontier, tell))\n",
+        f"{COPIES}::test_each_message_is_delivered_once_by_both_kafkas_together",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-copies-not-compared",
+        "a copy counts for a message only if its content is the message's",
+        "moving.md#copies",
+        MIRRORED,
+        "        content = content_of(body[KEY], body[VALUE], body[HEADERS])\n",
+        "        content = next((e.content for e in self.delivered if e.source == source), 0)\n",
+        f"{COPIES}::test_a_copy_of_another_message_under_the_same_source_does_not_count",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-blind-believed",
+        "a topic that cannot show what it received says nothing against the cut",
+        "moving.md#copies",
+        MIRRORED,
+        "            if not (self._holds(message) or (is_blind and self.is_done(message))):\n",
+        "            if not self._holds(message):\n",
+        f"{COPIES}::test_a_topic_that_is_not_mirrored_goes_by_the_frontier",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-open-transaction-overlooked",
+        "copies behind an open transaction are waited for",
+        "moving.md#copies",
+        MIRRORED,
+        "        if held:\n",
+        "        if False:\n",
+        f"{COPIES}::test_copies_behind_an_open_transaction_are_waited_for",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-read-anew",
+        "a run that goes on counts the copies with which the move began",
+        "moving.md#copies",
+        MIRRORED,
+        "        ends = {p: end if known is None else known[p] for p, end in latest.items()}\n",
+        "        ends = dict(latest)\n",
+        f"{COPIES}::test_a_run_that_goes_on_counts_the_copies_of_the_first_one",
         is_simulated=False,
     ),
 )
