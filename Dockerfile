@@ -13,11 +13,15 @@ ARG BASE=python:${PYTHON}-slim
 FROM ${BASE} AS build
 WORKDIR /src
 # Wheels of `make wheels`, if there are any, are all that is installed: no index is asked then.
-COPY pyproject.toml README.md LICENSE build/wheel[s]/*.whl ./
+COPY pyproject.toml hatch_build.py README.md LICENSE build/wheel[s]/*.whl ./
 COPY delayd ./delayd
+COPY native ./native
 COPY replication ./replication
 COPY image/slim.sh ./
-# Wheels only: there is no compiler. A node that has lost too much fails here and not later.
+# Wheels only, but for delayd's own native library: a compiler, if the base has none and can get one, stays
+# in this stage. Without one the image runs in Python. A node that has lost too much fails here.
+RUN command -v cc >/dev/null \
+ || (apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev) || true
 RUN python3 -m venv /opt/delayd \
  && if ls ./*.whl >/dev/null 2>&1; then offline="--no-index --find-links ."; fi \
  && /opt/delayd/bin/pip install --no-cache-dir --disable-pip-version-check \
@@ -55,8 +59,9 @@ CMD ["node"]
 
 FROM ${BASE} AS build-audit
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE build/wheel[s]/*.whl ./
+COPY pyproject.toml hatch_build.py README.md LICENSE build/wheel[s]/*.whl ./
 COPY delayd ./delayd
+COPY native ./native
 COPY replication ./replication
 COPY image/slim.sh ./
 # Of pyspark there is no wheel in the index: it is Python and jars, and nothing is compiled.

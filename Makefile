@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.delayd-installed
+NATIVE := build/native/built
 # A node that finds no bytecode compiles itself, at each of its hundreds of starts.
 export PYTHONDONTWRITEBYTECODE :=
 ARGS ?=
@@ -26,12 +27,12 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
-.PHONY: help setup demo test test-seeds test-full wheel-kills wheel-damage mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
+.PHONY: help setup demo test test-seeds test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## the checkout's own .venv with delayd in it
+setup: $(STAMP) $(NATIVE)  ## the checkout's own .venv with delayd in it
 
 $(STAMP): pyproject.toml
 	@python=""; \
@@ -43,6 +44,23 @@ $(STAMP): pyproject.toml
 	"$$python" -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[audit,chaos,dev-cluster,test]'
 	@touch $@
+
+# Built by the installation already; again where its source has changed. Without a compiler there is none.
+$(NATIVE): native/build.py $(wildcard native/*.[ch]) | $(STAMP)
+	$(BIN)/python native/build.py
+	@mkdir -p $(@D) && touch $@
+
+native-fuzz: setup  ## random and damaged frames through the native library and through Python: INPUTS=10000000 (SEED=7)
+	PYTHONPATH=tests $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),10000000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Python's own allocator would hide what is read beside a bytes object.
+SANITIZED := env DELAYD_NATIVE=$(CURDIR)/build/native/libdelayd.sanitized.so PYTHONMALLOC=malloc PYTHONPATH=tests \
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so)"
+
+native-sanitize: setup  ## the native library's tests and 100,000 inputs of its fuzzer under ASan and UBSan (gcc)
+	$(BIN)/python native/build.py --sanitize
+	$(SANITIZED) $(BIN)/python -m pytest -p no:cacheprovider tests/unit/runtime/test_native.py tests/unit/runtime/test_native_scan.py tests/unit/wheel/test_slot_index.py tests/unit/wheel/test_wheel_frames.py
+	$(SANITIZED) $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED))
 
 demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them cancelled, through a killed master (ARGS="--orders 200000")
 	$(BIN)/delayd dev demo $(ARGS)
@@ -143,4 +161,4 @@ format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build/native delayd/runtime/libdelayd.native.so .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from delayd import __version__
 from delayd.errors import DelaydError, ExitCode
+from delayd.runtime import native
 
 
 class Command(NamedTuple):
@@ -152,7 +153,7 @@ def root(
 
     set_up_logs(as_json=False)
     if version:
-        typer.echo(f"delayd {__version__}")
+        typer.echo(f"delayd {__version__} ({native.described})")
         raise typer.Exit
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from clusters import TestCluster, make_cluster
+from native_library import library_in
 from one_node import Maker, nodes_in
 from xdist.scheduler import LoadFileScheduling
 
@@ -20,6 +21,7 @@ from delayd.audit.reading.session import FOR_FEW, open_session
 from delayd.dev import startup, supervision
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.startup import ClusterOptions
+from delayd.runtime import native
 from delayd.wheel import hours
 from delayd.wheel.storage import Wheel
 
@@ -89,6 +91,24 @@ def make(tmp_path: Path) -> Iterator[Maker]:
     """Makes nodes with these targets."""
     with nodes_in(tmp_path) as make_node:
         yield make_node
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> native.Library:
+    """The native library, where there is a compiler."""
+    built = library_in(tmp_path_factory.mktemp("native"))
+    if built is None:
+        pytest.skip("no C compiler is there: delayd runs in Python, which the other tests test")
+    return built
+
+
+@pytest.fixture(scope="module", params=["native", "Python"])
+def either_path(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs a test by both paths."""
+    chosen = request.getfixturevalue("library") if request.param == "native" else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "library", chosen)
+        yield
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from delayd.bench.context import Sizes
 from delayd.bench.figures import Figure, figure_from_json, rounded
 from delayd.dev.jars import KAFKA_VERSION
 from delayd.errors import DelaydError
+from delayd.runtime import native
 from delayd.runtime.java import find_java
 
 
@@ -108,6 +109,7 @@ def machine(*, has_own_brokers: bool = True) -> dict[str, Any]:
     on."""
     found = {
         "delayd": __version__,
+        "path": native.described,
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
         "memory_mib": psutil.virtual_memory().total // 2**20,

@@ -137,5 +137,6 @@ def _ask(admin: str) -> dict[str, Any]:
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
         *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
+        "path",
     )
     return {"admin": admin, **{name: fields.get(name) for name in wanted}}

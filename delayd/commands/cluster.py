@@ -245,7 +245,7 @@ def _show_status(report: dict[str, Any]) -> None:
     for name in ("cluster", "master", "term", "step", "cursor", "cursor_age_ms", "lag"):
         table.add_row(name, str(report[name]))
     console.print(table)
-    nodes = Table("node", "role", "ready", "ingested", "delivered", "admin")
+    nodes = Table("node", "role", "ready", "ingested", "delivered", "path", "admin")
     for entry in report["nodes"]:
         nodes.add_row(
             entry["node"],
@@ -254,6 +254,8 @@ def _show_status(report: dict[str, Any]) -> None:
                 "" if (value := entry.get(name)) is None else str(value)
                 for name in ("ready", "ingested_count", "delivered_count")
             ),
+            # Why it is Python is in /status, and in the first line of the node's log.
+            (entry.get("path") or "").partition(" ")[0],
             entry["admin"],
         )
     console.print(nodes)

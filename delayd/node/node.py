@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from delayd import __version__
 from delayd.bus import Bus
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
@@ -65,6 +66,7 @@ from delayd.node.startup_checks import (
 )
 from delayd.node.target_probes import TargetProbes
 from delayd.node.trimmed_start import begin_at, provable_beginnings, starts_beyond
+from delayd.runtime import native
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads, Threads
@@ -138,6 +140,7 @@ class Surroundings:
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
+    log.info("node_starting", node=config.node, version=__version__, path=native.described)
     tune_collector()
     clock = clock or SystemClock()
     coordination = open_coordination(config.etcd, config.cluster, config.security)

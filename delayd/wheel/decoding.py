@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from delayd.runtime import native
 from delayd.wheel import Entry, Frame
 from delayd.wheel.frame import (
     FORM_OF,
@@ -54,6 +55,15 @@ def scan(data: bytes, position: int, places: MutableMapping[int, bytearray]) -> 
     places added.
     """
     assert position + len(data) <= POSITIONS_MAX, f"a slot's file of {position} bytes and more"
+    if native.library is not None and (found := native.library.scan(data, position)) is not None:
+        for due_ms, packed in found.places:
+            places[due_ms] += packed
+        return Scanned(found.bytes, found.count, found.crcs)
+    return scan_in_python(data, position, places)
+
+
+def scan_in_python(data: bytes, position: int, places: MutableMapping[int, bytearray]) -> Scanned:
+    """Do what `scan` says, where the native library does not."""
     view = memoryview(data)
     end = len(data)
     last_header = end - HEADER_BYTES

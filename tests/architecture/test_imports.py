@@ -44,7 +44,7 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.wheel.snapshot",
     ),
     "crc32c": ("delayd.wheel.decoding", "delayd.wheel.frame", "delayd.wheel.leveldb_log"),
-    "ctypes": ("delayd.wheel.disk",),
+    "ctypes": ("delayd.runtime.native", "delayd.wheel.disk"),
     # An extra: only a backup into an object store needs it.
     "fsspec": ("delayd.commands.backup.stores",),
     "fastapi": ("delayd.node.monitoring",),

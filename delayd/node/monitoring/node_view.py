@@ -20,6 +20,7 @@ from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.node.snapshots.donor import Donor
 from delayd.request import source_of
+from delayd.runtime import native
 from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
 from replication.frontier import Frontier
@@ -150,6 +151,7 @@ class NodeView:
             "node": self.config.node,
             "cluster": self.config.cluster,
             "version": __version__,
+            "path": native.described,
             "role": self.role,
             "delivering": self.delivery.is_delivering,
             "term": 0 if frontier is None else frontier.term,

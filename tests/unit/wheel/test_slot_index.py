@@ -175,6 +175,7 @@ def test_an_index_of_a_forgotten_slot_is_not_current(wheel: Wheel) -> None:
     assert not wheel.is_current(index)
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_slice_is_bounded_and_a_crowded_millisecond_is_given_in_runs(wheel: Wheel) -> None:
     """docs/design/storage.md, Reading a slot: a second of any size costs a slice at a time."""
     entries = wheel.append(messages(40_000))
@@ -191,6 +192,7 @@ def test_a_slice_is_bounded_and_a_crowded_millisecond_is_given_in_runs(wheel: Wh
     assert 5 <= runs <= 8
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_run_is_not_given_by_an_index_that_lacks_something(wheel: Wheel) -> None:
     wheel.append(messages(3))
     index = index_of(wheel)
@@ -200,6 +202,7 @@ def test_a_run_is_not_given_by_an_index_that_lacks_something(wheel: Wheel) -> No
         index.run(BEGIN, 10)
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_run_of_few_lanes_ends_though_it_found_nothing(
     wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +217,7 @@ def test_a_run_of_few_lanes_ends_though_it_found_nothing(
 
 @pytest.mark.parametrize("is_saved", [True, False])
 @pytest.mark.parametrize("frames_max", [1, 3, 1_000])
+@pytest.mark.usefixtures("either_path")
 def test_damage_is_told_with_slot_bytes_and_count(
     wheel: Wheel, tmp_path: Path, frames_max: int, is_saved: bool
 ) -> None:
@@ -235,6 +239,7 @@ def test_damage_is_told_with_slot_bytes_and_count(
         complete(index_of(wheel), frames_max)
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_frame_that_is_there_twice_is_not_what_the_line_says(
     wheel: Wheel, tmp_path: Path
 ) -> None:

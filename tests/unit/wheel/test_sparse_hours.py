@@ -19,6 +19,8 @@ from replication.delivery_queue import StepLimits
 from replication.frontier import first_frontier
 from replication.rank import Rank
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 HOUR = 10
 FIRST = 36_000
 FIRST_MS = 1_000 * FIRST

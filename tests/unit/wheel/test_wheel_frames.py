@@ -13,6 +13,8 @@ from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, encode
 from delayd.wheel.layout import Layout, SegmentName, hour_of, parse_hour, parse_segment_file
 from delayd.wheel.place import OFFSETS_MAX, entries_at, unpack
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 scalars = (
     st.none()

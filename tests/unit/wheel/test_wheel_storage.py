@@ -22,6 +22,8 @@ from delayd.wheel.segment import Segment
 from delayd.wheel.segments import Segments
 from delayd.wheel.storage import Wheel
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 
 def message(
     due_ms: int, offset: int, body: tuple[Any, ...] = (b"v",), *, partition: int = 0

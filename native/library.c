@@ -1,0 +1,5 @@
+#include "library.h"
+
+uint32_t delayd_interface(void) {
+    return DELAYD_INTERFACE;
+}
