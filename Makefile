@@ -51,7 +51,7 @@ $(NATIVE): native/build.py $(wildcard native/*.[ch]) | $(STAMP)
 	@mkdir -p $(@D) && touch $@
 
 native-fuzz: setup  ## random and damaged frames through the native library and through Python: INPUTS=10000000 (SEED=7)
-	PYTHONPATH=tests $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),10000000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	DELAYD_NATIVE=1 PYTHONPATH=tests $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),10000000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Python's own allocator would hide what is read beside a bytes object.
 SANITIZED := env DELAYD_NATIVE=$(CURDIR)/build/native/libdelayd.sanitized.so PYTHONMALLOC=malloc PYTHONPATH=tests \

@@ -22,7 +22,7 @@ def the_build() -> ModuleType:
 def library_in(folder: Path) -> native.Library | None:
     """Build it there, so that no older one is tested, or load the one that DELAYD_NATIVE names;
     None on a machine without a compiler, which has Python alone."""
-    if os.environ.get("DELAYD_NATIVE", "1") not in ("0", "1"):
+    if os.environ.get("DELAYD_NATIVE", "") not in ("", "0", "1"):
         assert native.library is not None, native.described
         return native.library
     script, out = the_build(), folder / "libdelayd.native.so"

@@ -9,8 +9,10 @@ import pytest
 from delayd.runtime import native
 
 
-def test_delayd_native_0_turns_it_off(library: native.Library) -> None:
-    assert native._load("0") == (None, "Python (DELAYD_NATIVE=0)")
+def test_it_runs_only_where_it_is_asked_for(library: native.Library) -> None:
+    for wish in ("", "0"):
+        loaded, described = native._load(wish)
+        assert loaded is None and described.startswith("Python (DELAYD_NATIVE=1 turns")
     assert native._load(library.path)[1] == "native"
 
 
