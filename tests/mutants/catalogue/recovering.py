@@ -136,4 +136,14 @@ RECOVERING_MUTANTS: tuple[Mutant, ...] = (
         f"{OF_RUNS}::test_a_topic_that_was_emptied_and_used_anew_is_another_history",
         is_simulated=False,
     ),
+    one_edit(
+        "recovered-passes-over-a-master-at-work",
+        "a master that etcd does not know is seen by the frontier that grows",
+        "recovering.md#the-record",
+        RECOVERING,
+        "    if (now.topic_id, now.last) != (before.topic_id, before.last):\n",
+        "    if now.topic_id != before.topic_id:\n",
+        f"{OF_RUNS}::test_a_master_that_etcd_has_forgotten_is_seen_at_work",
+        is_simulated=False,
+    ),
 )

@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moves import HOUR_MS, Kill, KilledError
@@ -17,6 +18,7 @@ from delayd.bus import Headers
 from delayd.cluster.topics import create_topics, last_frontier
 from delayd.commands.recover.frontier import recovering
 from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
+from delayd.commands.recover.frontier.working_out import Found, work_out
 from delayd.errors import FrontierError, RecoverError
 from replication.record import decode, encode
 
@@ -366,3 +368,24 @@ def test_a_topic_that_was_emptied_and_used_anew_is_another_history(lost: Lost) -
     lost.node.kafka.append("delayd-frontier", 0, last.key, value, [])
     with pytest.raises(RecoverError, match="another history"):
         lost.recover()
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_master_that_etcd_has_forgotten_is_seen_at_work(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch, *, is_dry: bool
+) -> None:
+    """etcd came back empty, and the nodes are not listed yet."""
+    fill(lost)
+
+    def work_out_slowly(*given: Any, **more: Any) -> Found:
+        lost.node.step()
+        return work_out(*given, **more)
+
+    monkeypatch.setattr(recovering, "work_out", work_out_slowly)
+    shutil.copytree(lost.folder, copy := lost.folder.parent / "copy")
+    before = last_frontier(lost.node.bus, "delayd-frontier")
+    lost.node.clock.now_ms += HOUR_MS
+    with pytest.raises(RecoverError, match="a master takes steps"):
+        lost.recover(is_dry=is_dry, folder=copy)
+    after = last_frontier(lost.node.bus, "delayd-frontier")
+    assert before and after and after.record.owner == before.record.owner, "nobody was fenced"

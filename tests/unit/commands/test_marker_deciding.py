@@ -5,140 +5,38 @@ record. Source: docs/design/lost-markers.md.
 """
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from zlib import crc32
 
 import pytest
-from cluster_settings import LANES, PARTITIONS, SETTINGS
+from cluster_settings import SETTINGS
+from marker_logs import (
+    ABORT,
+    BUFFER,
+    COMMIT,
+    DEAD,
+    EACH,
+    FRONTIER,
+    LOST,
+    MASTER,
+    RECEIPTS,
+    A,
+    B,
+    Log,
+    endings,
+    frontier,
+    full,
+    now_of,
+    sources,
+    written_again,
+)  # fmt: skip
 
-from delayd.bus import Headers, Record
-from delayd.bus.raw import Batch, Marker, Place, ProducerEpoch
-from delayd.commands.recover.marker.deciding import Fate, Plan, plan_of
-from delayd.commands.recover.marker.pieces import (
-    OWNER,
-    Kind,
-    Run,
-    State,
-    Steps,
-    kind_of,
-    runs_of,
-)
-from replication.frontier import begin_term, first_frontier
-from replication.record import FrontierRecord, StepCounts, encode, record_key
-
-MASTER = ProducerEpoch(7, 3)
-A, B = Place("a", 0), Place("b", 0)
-FRONTIER, BUFFER = Place("delayd-frontier", 0), Place("delayd-buffer", 1)
-DEAD, RECEIPTS = Place("delayd-dead", 0), Place("delayd-receipts", 0)
-COMMIT, ABORT, LOST = True, False, None
-EACH = 2
-"""Messages of a step for each target."""
-
-
-def record(place: Place, offset: int, headers: Headers, value: bytes, key: bytes = b"") -> Record:
-    return Record(place.partition, offset, 0, 1_000 + offset, key, value, headers)
-
-
-def frontier(step: int, *, delivered: Sequence[str] = (), **fields: object) -> FrontierRecord:
-    own = (-1, 10 * step)
-    reached = replace(
-        first_frontier(0, PARTITIONS, LANES), step=step, offsets=(100 * step,) * 2, own_writes=own
-    )
-    digest = sum(crc32(source.encode()) for source in delivered)
-    made = FrontierRecord(
-        reached, "n1/x", now_of(step), StepCounts(delivered=len(delivered)), digest, SETTINGS
-    )
-    return replace(made, **fields)  # type: ignore[arg-type]
-
-
-def now_of(step: int) -> int:
-    return 1_000_000 + step
-
-
-def sources(place: Place, step: int) -> list[str]:
-    return [f"{0 if place == A else 1}/{100 * step + n}" for n in range(EACH)]
-
-
-class Log:
-    """Partitions, to which steps write."""
-
-    def __init__(self) -> None:
-        self.places: dict[Place, list[Batch | Marker]] = {}
-        self._ends: dict[Place, int] = {}
-
-    def write(
-        self, place: Place, records: Iterable[tuple[Headers, bytes]], by: ProducerEpoch = MASTER
-    ) -> None:
-        key = record_key(0) if place == FRONTIER else b""
-        at = self._ends.get(place, 0)
-        made = [record(place, at + n, *each, key) for n, each in enumerate(records)]
-        self._ends[place] = at + len(made)
-        self.places.setdefault(place, []).append(Batch(by, True, at, made))
-
-    def end(self, place: Place, how: bool | None, by: ProducerEpoch = MASTER) -> None:
-        if how is not None:
-            at = self._ends.get(place, 0)
-            self._ends[place] = at + 1
-            self.places.setdefault(place, []).append(Marker(by, how, 5, at))
-
-    def target(self, place: Place, step: int, how: bool | None, by: ProducerEpoch = MASTER) -> None:
-        """The deliveries of a step."""
-        self.write(place, [delivery(step, source) for source in sources(place, step)], by)
-        self.end(place, how, by)
-
-    def step(self, number: int, a: bool | None, b: bool | None, frontier_: bool | None) -> None:
-        """A whole step."""
-        self.target(A, number, a)
-        self.target(B, number, b)
-        delivered = sources(A, number) + sources(B, number)
-        self.write(FRONTIER, [([], encode(frontier(number, delivered=delivered)))])
-        self.end(FRONTIER, frontier_)
-
-    def steps(self) -> Steps:
-        runs = {
-            place: list(runs_of(place, kind_of(place.topic, SETTINGS), log))
-            for place, log in self.places.items()
-        }
-        steps = Steps(runs.pop(FRONTIER), 0, 0)
-        self.hung: list[Run] = [
-            piece.run
-            for step in steps.by_name.values()
-            for piece in step.pieces
-            if piece.state is State.HANGING
-        ]
-        for of_place in runs.values():
-            for run in of_place:
-                steps.add(run)
-                if run.state is State.HANGING:
-                    self.hung.append(run)
-        steps.compare_copies()
-        return steps
-
-    def plan(self, last: FrontierRecord, *, is_all_seen: bool = True) -> Plan:
-        steps = self.steps()
-        hung = list(dict.fromkeys(self.hung))
-        return plan_of(steps, hung, last, {}, is_all_seen=is_all_seen)
-
-
-def delivery(step: int, source: str) -> tuple[Headers, bytes]:
-    return [
-        ("delayd-due", b"1"),
-        ("delayd-fired", b"%d" % now_of(step)),
-        ("delayd-source", source.encode()),
-    ], b"x"
-
-
-def full(step: int) -> FrontierRecord:
-    return frontier(step, delivered=sources(A, step) + sources(B, step))
-
-
-def endings(plan: Plan) -> dict[Place, bool]:
-    return {run.place: marker.is_commit for run, marker in plan.endings}
-
-
-def written_again(plan: Plan) -> set[Place]:
-    return {dealt.piece.place for dealt in plan.again}
+from delayd.bus import Headers
+from delayd.bus.raw import Marker, Place, ProducerEpoch
+from delayd.commands.recover.marker.deciding import Fate
+from delayd.commands.recover.marker.pieces import OWNER, Kind, kind_of
+from delayd.commands.recover.marker.wholeness import Lack
+from replication.frontier import begin_term
+from replication.record import encode
 
 
 def test_what_is_visible_as_a_whole_is_left_alone() -> None:
@@ -243,7 +141,7 @@ def test_messages_that_are_nowhere_are_told_of_where_the_frontier_is_visible() -
     log.write(FRONTIER, [([], encode(full(1)))])
     log.end(FRONTIER, COMMIT)
     plan = log.plan(full(1))
-    assert endings(plan) == {A: True} and plan.missing == {1: EACH}
+    assert endings(plan) == {A: True} and plan.missing == {1: Lack(messages=EACH)}
 
 
 def test_what_was_aborted_beside_visible_records_is_written_again_once() -> None:
@@ -322,7 +220,7 @@ def test_what_a_step_wrote_to_delayds_own_topics_is_its_own(
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
     if place == BUFFER:
-        log._ends[place] = 15  # above R of step 1, within R of step 2
+        log.ends[place] = 15  # above R of step 1
     log.write(place, [(headers, value)])
     log.step(2, COMMIT, COMMIT, COMMIT)
     plan = log.plan(full(2))
@@ -335,7 +233,7 @@ def test_what_a_failed_step_wrote_to_the_buffer_is_not_taken_for_the_steps_befor
     """It has no frontier record, and its coordinator has aborted it under a higher epoch."""
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
-    log._ends[BUFFER] = 15
+    log.ends[BUFFER] = 15
     log.write(BUFFER, [([("delayd-continues", b"1")], b"")])
     log.end(BUFFER, ABORT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
     assert log.plan(full(1)).is_empty
@@ -345,10 +243,10 @@ def test_what_a_failed_step_wrote_behind_a_lost_marker_is_not_written_again() ->
     """Its abort has dropped both: only the step before was visible elsewhere."""
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
-    log._ends[BUFFER] = 15
+    log.ends[BUFFER] = 15
     log.write(BUFFER, [([("delayd-continues", b"1")], b"of step 2")])
     log.step(2, COMMIT, COMMIT, COMMIT)
-    log._ends[BUFFER] = 25
+    log.ends[BUFFER] = 25
     log.write(BUFFER, [([("delayd-continues", b"2")], b"of step 3")])
     log.end(BUFFER, ABORT, ProducerEpoch(MASTER.id, MASTER.epoch + 1))
     [dealt] = log.plan(full(2)).again
@@ -358,10 +256,10 @@ def test_what_a_failed_step_wrote_behind_a_lost_marker_is_not_written_again() ->
 def test_what_a_failed_step_wrote_behind_a_marker_that_is_lost_for_good_is_dropped() -> None:
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
-    log._ends[BUFFER] = 15
+    log.ends[BUFFER] = 15
     log.write(BUFFER, [([("delayd-continues", b"1")], b"of step 2")])
     log.step(2, COMMIT, COMMIT, COMMIT)
-    log._ends[BUFFER] = 25
+    log.ends[BUFFER] = 25
     log.write(BUFFER, [([("delayd-continues", b"2")], b"of step 3")])
     plan = log.plan(full(2))
     assert endings(plan) == {BUFFER: False} and not plan.problems
@@ -384,11 +282,11 @@ def test_a_step_with_an_epoch_of_its_own_is_known_by_the_one_before() -> None:
     log = Log()
     log.step(1, COMMIT, COMMIT, COMMIT)
     own = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
-    log._ends[BUFFER] = 15
+    log.ends[BUFFER] = 15
     log.write(BUFFER, [([("delayd-continues", b"1")], b"")], own)
-    log.write(FRONTIER, [([], encode(frontier(2)))], own)
+    log.write(FRONTIER, [([], encode(frontier(2, own=log.own)))], own)
     log.end(FRONTIER, COMMIT, own)
-    assert endings(log.plan(frontier(2))) == {BUFFER: True}
+    assert endings(log.plan(frontier(2, own=log.own))) == {BUFFER: True}
 
 
 def test_a_letter_of_an_unknown_step_follows_the_steps_of_its_producer() -> None:

@@ -27,7 +27,7 @@ from delayd.bus.raw import (
 )
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands.recover.marker.looking import Facts, Looker
-from delayd.commands.recover.marker.mending import Mended, mend
+from delayd.commands.recover.marker.mending import Mended, at_work, mend
 from delayd.errors import KafkaUnreachableError, RecoverError
 from replication.frontier import begin_term, first_frontier
 from replication.record import FrontierRecord, StepCounts, decode, encode, record_key
@@ -206,6 +206,7 @@ class FakeLooker(Looker):
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayd.commands.recover.marker.looking.AGAIN_S", 0)
+    monkeypatch.setattr("delayd.commands.recover.marker.mending.WATCH_S", 0)
 
 
 def frontier(step: int) -> FrontierRecord:
@@ -321,3 +322,23 @@ def test_a_broker_that_does_not_know_the_topics_yet_is_not_believed() -> None:
     kafka.knows_topics = False
     with pytest.raises(KafkaUnreachableError, match="does not know"):
         run(kafka)
+
+
+def watched(kafka: FakeKafka) -> str:
+    """What is seen at work, from the first look on."""
+    looker = FakeLooker(kafka)
+    return at_work(kafka, looker, looker.look(), SETTINGS, 1)
+
+
+def test_a_master_that_etcd_does_not_know_is_seen_by_its_steps() -> None:
+    kafka = played((LOST, COMMIT, COMMIT))
+    assert watched(kafka) == "", "nothing moves"
+    for state in ("Ongoing", "PrepareCommit"):
+        kafka.state = state
+        assert "under way" in watched(kafka)
+    kafka.state = "CompleteCommit"
+    looker = FakeLooker(kafka)
+    facts = looker.look()
+    kafka.append(FRONTIER, record_key(0), encode(frontier(3)), [], 1)
+    kafka.end(FRONTIER, 1, is_commit=True)
+    assert "grows" in at_work(kafka, looker, facts, SETTINGS, 1)

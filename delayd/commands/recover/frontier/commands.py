@@ -17,6 +17,9 @@ from delayd.runtime.clock import SystemClock
 TIMEOUT_MS = 30_000
 """Of one answer of a broker."""
 
+WATCH_S = 3.0
+"""A master that has something to deliver takes many steps meanwhile."""
+
 
 class Preference(Enum):
     """What to do with what is in doubt."""
@@ -94,6 +97,7 @@ def frontier(
             takes_doubles=prefer is Preference.AT_LEAST_ONCE,
             clock=clock,
             timeout_ms=TIMEOUT_MS,
+            watch_s=WATCH_S,
         )
         layout = stack.enter_context(locked(node.data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))

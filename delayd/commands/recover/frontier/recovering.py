@@ -1,6 +1,7 @@
 """The run of a recovery of the frontier.
 
-    1. whose cluster is it? buffer and wheel must belong together, and no node may be alive
+    1. whose cluster is it? buffer and wheel must belong together, and no node may be alive: none
+       that etcd knows, and none that writes to the frontier topic for some seconds
     2. read the clues, and work out what became of each message: refuse while anything is in doubt
     3. fence the masters of the lost frontier, and whoever writes to its topic now
     4. the same as 1 and 2 once more: what is read now stays true
@@ -11,6 +12,7 @@ the next run finds that nothing is lost.
 """
 
 import json
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -49,6 +51,8 @@ class Recovery:
     takes_doubles: bool
     clock: Clock
     timeout_ms: int
+    watch_s: float = 0
+    """How long to watch the frontier topic, at least, before anybody is fenced."""
 
 
 class Topical(NamedTuple):
@@ -132,6 +136,7 @@ def _look(
     known = source.known
     _require_cluster(recovery, known.settings)
     _require_stopped(recovery, known.settings)
+    begun_ms = recovery.clock.monotonic_ms()
     topical = _topical(recovery, known.settings, is_fenced=is_fenced)
     others = _same_history(known, topical)
     reader = Reader(
@@ -147,6 +152,10 @@ def _look(
         stopped_ms=recovery.stopped_ms,
         tell=lambda done, total: tell("working out what was delivered", done, total),
     )
+    if not is_fenced:
+        passed_s = (recovery.clock.monotonic_ms() - begun_ms) / 1000
+        threading.Event().wait(max(0.0, recovery.watch_s - passed_s))
+        _require_still(recovery, known.settings, topical)
     is_lost = _is_lost(known, topical, found)
     return Recovered(known, found, topical, is_lost, None, tuple(clues.open_transactions)), clues
 
@@ -194,6 +203,19 @@ def _require_stopped(recovery: Recovery, settings: Settings) -> None:
             f"etcd knows {who} of the cluster {settings.cluster!r}",
             remedy="stop all nodes, and wait 15 s until etcd forgets them; if they are of another "
             "cluster of this name, leave --etcd out; nobody was fenced by this run",
+        )
+
+
+def _require_still(recovery: Recovery, settings: Settings, before: Topical) -> None:
+    """Raise RecoverError if somebody has written to the frontier topic since then: a master that
+    etcd does not know. If nobody has, a master with nothing to deliver may still be alive: the
+    fence ends that one."""
+    now = _topical(recovery, settings, is_fenced=False)
+    if (now.topic_id, now.last) != (before.topic_id, before.last):
+        raise RecoverError(
+            f"{settings.frontier.name} went on to offset {now.end} while this run looked at it: a "
+            "master takes steps",
+            remedy="stop all nodes, also those that etcd does not know; nobody was fenced",
         )
 
 

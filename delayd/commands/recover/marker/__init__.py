@@ -3,6 +3,7 @@
 | file | what it holds |
 |---|---|
 | `pieces.py` | the log of one partition, cut into what single steps wrote there |
+| `wholeness.py` | whether all that a step wrote is there: pure |
 | `deciding.py` | what becomes of each piece: pure |
 | `looking.py` | the facts: which partitions, from where on, and what lies there |
 | `mending.py` | writing the markers, and again what was aborted |

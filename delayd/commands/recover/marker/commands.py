@@ -9,7 +9,13 @@ import typer
 from delayd.cluster.connect import coordination_if_named, open_bus, open_raw_log
 from delayd.cluster.topics import load_settings
 from delayd.commands.recover.marker.looking import Looker
-from delayd.commands.recover.marker.mending import Mended, mend, refuse_running
+from delayd.commands.recover.marker.mending import (
+    Mended,
+    at_work,
+    mend,
+    refuse_at_work,
+    refuse_running,
+)
 from delayd.commands.recover.marker.showing import is_fine, marker_json, marker_lines
 from delayd.commands.terminal import stages
 from delayd.config.cli_options import (
@@ -84,21 +90,26 @@ def marker(
             f"{cluster} delivers at least once: it has no transactions, so no markers",
             remedy="nothing is to be done",
         )
-    if yes:
-        with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
-            if coordination is not None:
-                coordination.enter(settings.realm)
+    said = ""
+    with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
+        if coordination is not None:
+            coordination.enter(settings.realm)
+            if yes:
                 refuse_running(coordination)
+            elif members := coordination.members():
+                said = f"etcd knows nodes that run: {', '.join(sorted(members))}"
     with closing(open_raw_log(bootstrap, kafka)) as raw, stages() as tell:
         looker = Looker(bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
         before = facts = looker.look()
         mended: Mended | None = None
+        said = said or at_work(raw, looker, facts, settings, TIMEOUT_MS)
         if yes and not facts.plan.is_empty and not facts.plan.problems:
+            refuse_at_work(said)
             facts, mended = mend(bus, raw, looker, settings, TIMEOUT_MS)
     if as_json:
-        typer.echo(json.dumps(marker_json(before, facts, mended)))
+        typer.echo(json.dumps(marker_json(before, facts, mended, said)))
     else:
-        typer.echo("\n".join(marker_lines(before, facts, mended)))
+        typer.echo("\n".join(marker_lines(before, facts, mended, said)))
     raise typer.Exit(ExitCode.FINE if is_fine(facts) else ExitCode.PROBLEM)
 
 

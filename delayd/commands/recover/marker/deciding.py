@@ -9,6 +9,8 @@
         what hangs is committed: as its master was about to do, or has done
     nothing is visible otherwise
         what hangs is aborted: for readers the step never was, and the successor repeats it
+    two steps have the same `now`, or the frontier's log begins behind the step
+        a person must decide
 
 A run that hangs is of several steps if transactions came behind a lost marker. If these want
 different ends, it is aborted, and what was to be visible is written again.
@@ -28,6 +30,7 @@ from typing import NamedTuple
 from delayd.bus import Record
 from delayd.bus.raw import Marker, Place, ProducerEpoch
 from delayd.commands.recover.marker.pieces import Kind, Piece, Run, State, Step, Steps
+from delayd.commands.recover.marker.wholeness import Lack, apart, are_others, lack_of, lacks_some
 from replication.record import FrontierRecord
 
 
@@ -69,8 +72,8 @@ class Plan:
     """The frontier that is written with `again`; None: the last one stays."""
     doubled: list[Step] = field(default_factory=list)
     """Steps that a later one has repeated."""
-    missing: dict[int, int] = field(default_factory=dict)
-    """By the number of a visible step: messages that it has delivered and the log does not hold."""
+    missing: dict[int, Lack] = field(default_factory=dict)
+    """By the number of a visible step: what it has written and the log does not hold."""
     problems: list[str] = field(default_factory=list)
     """Why some of it cannot be decided."""
 
@@ -78,11 +81,6 @@ class Plan:
     def is_empty(self) -> bool:
         """Return whether there is nothing to do."""
         return not (self.endings or self.again or self.frontier or self.problems)
-
-
-def lacks_some(step: Step) -> bool:
-    """Return whether not all that a step has delivered was found."""
-    return step.record is None or _missing(step, step.record) > 0
 
 
 def plan_of(
@@ -101,10 +99,10 @@ def plan_of(
     """
     plan = Plan()
     wanted: dict[Run, list[Dealt]] = {run: [] for run in hanging}
-    for step in steps.by_name.values():
+    for step in [part for each in steps.by_name.values() for part in apart(each)]:
         if step.name.now_ms < steps.since_ms:
             continue  # not all of it was read
-        for dealt in _of_step(step, last, plan, is_all_seen=is_all_seen):
+        for dealt in _of_step(step, steps, last, plan, is_all_seen=is_all_seen):
             if dealt.piece.state is State.HANGING:
                 wanted[dealt.piece.run].append(dealt)
             elif dealt.fate is Fate.AGAIN:
@@ -117,29 +115,45 @@ def plan_of(
             plan.dealt.append(dealt)
     undecided = {d.piece.run for d in plan.dealt if d.fate is Fate.LEFT}
     for run, of_run in wanted.items():
-        if run not in undecided and of_run:
+        if sum(len(dealt.records) for dealt in of_run) != len(run.records):
+            plan.problems.append(_unexplained(run, steps))
+        elif run not in undecided:
             _end(run, of_run, known_epochs, plan)
     plan.endings.sort(key=lambda ending: ending.run.kind is Kind.FRONTIER)
     _choose_frontier(plan)
     return plan
 
 
-def _of_step(step: Step, last: FrontierRecord, plan: Plan, *, is_all_seen: bool) -> Iterator[Dealt]:
+def _of_step(
+    step: Step, steps: Steps, last: FrontierRecord, plan: Plan, *, is_all_seen: bool
+) -> Iterator[Dealt]:
     """Yield what is done with the pieces of a step that are not visible."""
     hidden = [piece for piece in step.pieces if piece.state is not State.VISIBLE]
     if not any(piece.records for piece in hidden):
         return
     hanging = [piece for piece in hidden if piece.state is State.HANGING]
     fate = Fate.ABORTED
-    if any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):
-        fate = _fate_beside_visible(step, last, plan)
-    elif hanging and lacks_some(step) and not is_all_seen:
+    if step.name in steps.twins:
+        fate = Fate.LEFT
+        plan.problems.append(
+            f"two steps of a master have the same millisecond, {step.name.now_ms}: its clock "
+            "stepped back, and nothing says which of them wrote what is not visible"
+        )
+    elif any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):
+        fate = _fate_beside_visible(step, steps, last, plan)
+    elif hanging and step.record is None and not steps.would_know(step.name):
+        fate = Fate.LEFT
+        plan.problems.append(
+            f"nothing says whether the step at {step.name.now_ms} ms was committed: the frontier's "
+            "log begins behind it, or its master's clock stepped back"
+        )
+    elif hanging and lacks_some(step, steps) and not is_all_seen:
         fate = Fate.LEFT
         plan.problems.append(
             f"the step at {step.name.now_ms} ms may be visible in partitions that this user may "
             "not read"
         )
-    elif len(hanging) == len(step.pieces) and _could_be_next(step, last):
+    elif len(hanging) == len(step.pieces) and _could_be_next(step, steps, last):
         fate = Fate.COMMITTED
     for piece in hanging if fate is not Fate.COMMITTED else hidden:
         is_hanging = piece.state is State.HANGING
@@ -149,15 +163,15 @@ def _of_step(step: Step, last: FrontierRecord, plan: Plan, *, is_all_seen: bool)
             yield Dealt(step, piece, records, fate if is_hanging else Fate.AGAIN)
 
 
-def _could_be_next(step: Step, last: FrontierRecord) -> bool:
+def _could_be_next(step: Step, steps: Steps, last: FrontierRecord) -> bool:
     """Return whether a step is complete, and takes up where the last visible one ended."""
     record = step.record
-    if record is None or lacks_some(step):
+    if record is None or lacks_some(step, steps):
         return False
     return last.frontier.precedes(record.frontier)
 
 
-def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
+def _fate_beside_visible(step: Step, steps: Steps, last: FrontierRecord, plan: Plan) -> Fate:
     """Return what becomes of what hangs, where other records of the step are visible."""
     record, now_ms = step.record, step.name.now_ms
     if record is None:
@@ -172,17 +186,24 @@ def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
     if is_aborted and record.frontier.is_within(last.frontier):
         plan.doubled.append(step)
         return Fate.ABORTED
-    missing = _missing(step, record)
-    if state.state is State.VISIBLE or state.is_copied:
-        if missing:
-            plan.missing[number] = missing
-        return Fate.COMMITTED
-    if missing:
+    if are_others(step):
         plan.problems.append(
-            f"of step {number}, {missing} of {record.counts.delivered} messages are in no log: its "
-            "frontier would lose them, and without it the others would be doubled"
+            f"the messages that were found of step {number} are not those that it counts: some of "
+            "them are of another step"
         )
         return Fate.LEFT
+    lack = lack_of(step, steps)
+    is_there = state.state is State.VISIBLE or state.is_copied
+    if lack.messages and not is_there:
+        plan.problems.append(
+            f"of step {number}, {lack.messages} messages are in no log: its frontier would lose "
+            "them, and without it the others would be doubled"
+        )
+        return Fate.LEFT
+    if any(lack):
+        plan.missing[number] = lack
+    if is_there:
+        return Fate.COMMITTED
     follows = last.frontier.is_within if is_aborted else last.frontier.precedes
     if not follows(record.frontier):
         plan.problems.append(
@@ -190,17 +211,6 @@ def _fate_beside_visible(step: Step, last: FrontierRecord, plan: Plan) -> Fate:
         )
         return Fate.LEFT
     return Fate.COMMITTED
-
-
-def _missing(step: Step, record: FrontierRecord) -> int:
-    """Return how many messages that the step has delivered were not found, at least 1 if others
-    were found than it counts."""
-    found = [piece for piece in step.pieces if piece.run.kind is Kind.TARGET]
-    count = sum(piece.count for piece in found)
-    digest = sum(piece.digest for piece in found)
-    if count == record.counts.delivered and digest == record.digest:
-        return 0
-    return max(1, record.counts.delivered - count)
 
 
 def _of_unclear(piece: Piece, steps: Steps, plan: Plan) -> Dealt:
@@ -216,10 +226,19 @@ def _of_unclear(piece: Piece, steps: Steps, plan: Plan) -> Dealt:
     }
     if piece.run.kind is Kind.DEAD and states == {State.VISIBLE}:
         return Dealt(None, piece, piece.records, Fate.COMMITTED)
-    if State.VISIBLE not in states:
+    if states and State.VISIBLE not in states:
         return Dealt(None, piece, piece.records, Fate.ABORTED)
     plan.problems.append(f"nothing says which step wrote what hangs in {piece.place}")
     return Dealt(None, piece, piece.records, Fate.LEFT)
+
+
+def _unexplained(run: Run, steps: Steps) -> str:
+    if steps.is_own(run):
+        return (
+            f"an earlier run of this command has written what hangs in {run.place}: abort it with "
+            "kafka-transactions.sh, then run this with --since, and it is written once more"
+        )
+    return f"no step that is known explains all that hangs in {run.place}"
 
 
 def _end(run: Run, dealt: Sequence[Dealt], known: Mapping[Place, int], plan: Plan) -> None:

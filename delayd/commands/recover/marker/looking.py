@@ -21,7 +21,7 @@ from delayd.bus import Bus
 from delayd.bus.raw import Active, Batch, Marker, Place, Producers, RawLog
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.cluster.topics import transactional_id
-from delayd.commands.recover.marker.deciding import Plan, lacks_some, plan_of
+from delayd.commands.recover.marker.deciding import Plan, plan_of
 from delayd.commands.recover.marker.pieces import (
     Kind,
     Run,
@@ -32,6 +32,7 @@ from delayd.commands.recover.marker.pieces import (
     kind_of,
     runs_of,
 )
+from delayd.commands.recover.marker.wholeness import lacks_some
 from delayd.errors import KafkaUnreachableError, NotInitialisedError
 from replication.record import FrontierRecord
 from replication.settings import Settings
@@ -114,7 +115,7 @@ class Looker:
         self._hang = {_first_of(run) for run in hanging}
         begin = {run.place: run.records[0][1].offset for run in hanging}
         steps, hung = self._steps(ours, begin, _written_since(found, ours, since_ms), since_ms)
-        if any(lacks_some(step) and _is_hidden(step) for step in steps.by_name.values()):
+        if any(lacks_some(step, steps) and _is_hidden(step) for step in steps.by_name.values()):
             # Kafka has forgotten who wrote to a partition long ago.
             steps, hung = self._steps(ours, begin, {*found.active}, since_ms)
         known = {
@@ -136,9 +137,12 @@ class Looker:
     def still_hangs(self, run: Run, facts: Facts) -> bool:
         """Return whether nothing has come behind what was read of a partition, and no master has
         taken a step."""
-        frontier = Place(self._settings.frontier.name, SHARD)
-        is_still = self._ends(frontier) == facts.end
+        is_still = self.frontier_end() == facts.end
         return is_still and self._ends(run.place) == facts.ends[run.place]
+
+    def frontier_end(self) -> int:
+        """Return where the frontier's partition ends now."""
+        return self._ends(Place(self._settings.frontier.name, SHARD))
 
     def _places(self) -> list[Place]:
         """Return all partitions of all topics. Raise KafkaUnreachableError if a broker leaves out
@@ -204,10 +208,10 @@ class Looker:
     ) -> tuple[Steps, list[Run]]:
         """Return what steps wrote to these partitions, and the runs that hang: those from `begin`
         on, at least."""
-        steps = Steps(self._frontiers(ours, since_ms), SHARD, since_ms)
+        frontiers = self._frontiers(ours, since_ms)
+        steps = Steps(frontiers, SHARD, since_ms)
         frontier = Place(self._settings.frontier.name, SHARD)
-        found = {piece.run for step in steps.by_name.values() for piece in step.pieces}
-        hung = [run for run in found if run.state is State.HANGING]
+        hung = [run for run in frontiers if run.state is State.HANGING]
         wanted = sorted({*places, *begin} - {frontier})
         for number, place in enumerate(wanted):
             self._tell("reading what steps wrote", number, len(wanted))

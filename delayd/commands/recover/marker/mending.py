@@ -1,6 +1,7 @@
 """Ending what hangs, and writing again what was aborted.
 
-    1. no node runs, by etcd, and no transaction of a master is under way, by its coordinator
+    1. no node runs, by etcd; and for 3 s no master takes a step, by the frontier's log, or has a
+       transaction under way, by its coordinator
     2. take the masters' transactional id: Kafka refuses whatever a master still writes
     3. look; write the markers that are missing, the frontier's last; look again
     4. in one transaction, write again what was aborted, and the frontier behind it
@@ -14,6 +15,7 @@ Source: docs/design/lost-markers.md.
 """
 
 import dataclasses
+import threading
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +33,9 @@ from replication.settings import Settings
 
 ROUNDS_MAX: Final = 4
 """Looks after which everything is done: markers, records, and one to see that nothing is left."""
+WATCHES: Final = 6
+"""A master that has something to deliver takes many steps meanwhile."""
+WATCH_S: Final = 0.5
 AT_WORK: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """States of a transactional id whose transaction is under way."""
 
@@ -47,7 +52,8 @@ class Mended:
 
 
 def refuse_running(coordination: Coordination) -> None:
-    """Raise RecoverError if etcd knows nodes of the cluster, or not even the cluster."""
+    """Raise RecoverError if etcd knows nodes of the cluster, or not even the cluster. A node that
+    etcd has forgotten is found by what it does (`at_work`), and stopped by the fence."""
     if coordination.settings() is None:
         raise RecoverError(
             "this etcd knows nothing of the cluster, so nobody says whether nodes are running",
@@ -63,13 +69,27 @@ def refuse_running(coordination: Coordination) -> None:
         )
 
 
-def refuse_at_work(raw: RawLog, settings: Settings, timeout_ms: int) -> None:
-    """Raise RecoverError if a transaction of a master is under way."""
-    name = transactional_id(settings.realm, SHARD)
-    state = raw.transaction(name, timeout_ms)
-    if state is not None and state.state in AT_WORK:
+def at_work(raw: RawLog, looker: Looker, facts: Facts, settings: Settings, timeout_ms: int) -> str:
+    """Watch for 3 s; return what shows that a master is at work, whatever etcd says of it.
+
+    Nothing (an empty text) proves nothing: a master with nothing to deliver takes no steps.
+    """
+    waiting = threading.Event()
+    for _ in range(WATCHES):
+        if said := _under_way(raw, settings, timeout_ms):
+            return said
+        if looker.frontier_end() != facts.end:
+            grows = f"{settings.frontier.name} grows: a master takes steps"
+            return f"{grows}, or Kafka has just ended what one left open"
+        waiting.wait(WATCH_S)
+    return ""
+
+
+def refuse_at_work(said: str) -> None:
+    """Raise RecoverError if something shows that a master is at work."""
+    if said:
         raise RecoverError(
-            f"a transaction of {name} is under way ({state.state})",
+            said,
             remedy="stop all nodes; Kafka ends what they left open after 10 s. If it stays so, see "
             "docs/operations.md, 'A transaction that cannot end'. Nothing was written",
         )
@@ -82,7 +102,7 @@ def mend(
 
     Raises RecoverError if a node takes over meanwhile, or brokers refuse.
     """
-    refuse_at_work(raw, settings, timeout_ms)
+    refuse_at_work(_under_way(raw, settings, timeout_ms))
     mended = Mended()
     with closing(bus.transactional_producer(transactional_id(settings.realm, SHARD))) as producer:
         producer.init_transactions(timeout_ms)
@@ -96,6 +116,14 @@ def mend(
                 _write_again(producer, facts, mended, settings, timeout_ms)
             facts = looker.look()
     return facts, mended
+
+
+def _under_way(raw: RawLog, settings: Settings, timeout_ms: int) -> str:
+    name = transactional_id(settings.realm, SHARD)
+    state = raw.transaction(name, timeout_ms)
+    if state is None or state.state not in AT_WORK:
+        return ""
+    return f"a transaction of {name} is under way ({state.state})"
 
 
 def _end(raw: RawLog, looker: Looker, facts: Facts, mended: Mended, timeout_ms: int) -> None:

@@ -26,7 +26,7 @@ from zlib import crc32
 from delayd.bus import Headers, Record
 from delayd.bus.raw import Batch, Marker, Place, ProducerEpoch
 from delayd.cluster.frontier_log import unreadable
-from delayd.request import Reason
+from delayd.request import Reason, Verdict
 from delayd.request.grammar import number_of
 from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
 from replication.settings import Settings
@@ -85,6 +85,23 @@ class Run:
         return State.VISIBLE if self.marker.is_commit else State.ABORTED
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the frontier record of a step counts, of records in one partition."""
+
+    count: int
+    digest: int
+    """As a step adds up its deliveries."""
+    requeued: int
+    """Continuations."""
+    dead: int
+    """Dead letters of messages that failed on every attempt."""
+    answered: frozenset[str]
+    """Sources of the requests that receipts and other dead letters are about."""
+    end: int
+    """The last offset."""
+
+
 @dataclass(eq=False, slots=True)
 class Piece:
     """What one step wrote to a partition."""
@@ -92,9 +109,8 @@ class Piece:
     run: Run
     records: list[Record]
     """Empty if they are visible: there may be many."""
-    count: int
-    digest: int
-    """Of all of them, as a step adds up its deliveries."""
+    tally: Tally
+    """Of all of them."""
     copied: list[Record] = field(default_factory=list)
     """Those that an earlier run of this program has written again."""
 
@@ -122,6 +138,8 @@ class Step:
     pieces: list[Piece] = field(default_factory=list)
     record: FrontierRecord | None = None
     """Its frontier record, whether visible or not; None if there is none in the log."""
+    writes_before: tuple[int, ...] | None = None
+    """R of the frontiers before it; None if none before it was read."""
 
 
 def kind_of(topic: str, settings: Settings) -> Kind:
@@ -189,35 +207,42 @@ class Steps:
         self.by_name: dict[StepName, Step] = {}
         self.unclear: list[Piece] = []
         """Of which no step is known."""
+        self.twins: set[StepName] = set()
+        """Names that two steps have: their master's clock stepped back."""
         self._of_producer: dict[int, list[Step]] = {}
         """By its id, in the order in which they were taken."""
-        self._tools: set[ProducerEpoch] = set()
+        self._own: set[ProducerEpoch] = set()
         """Producers of earlier runs of this program."""
         self._copies: dict[Place, set[object]] = {}
         """What these have written."""
+        read: list[FrontierRecord] = []
         for run in frontiers:
             for epoch, record in run.records:
                 found = frontier_of(run.place, record, shard)
                 if found is None:
                     continue
+                read.append(found)
                 producer = ProducerEpoch(run.producer_id, epoch)
                 if found.owner == OWNER:
-                    self._tools.add(producer)
+                    self._own.add(producer)
                     if run.state is State.VISIBLE:
                         self._copies.setdefault(run.place, set()).add(_same_frontier(found))
                     continue
                 step = self._step(StepName(producer, found.now_ms))
+                if step.record is not None:
+                    self.twins.add(step.name)
                 step.record = found
                 step.pieces.append(_piece(run, [record], keeps=True))
         for step in self.by_name.values():
             self._of_producer.setdefault(step.name.producer.id, []).append(step)
         for steps in self._of_producer.values():
             steps.sort(key=_order)
+        self._note_writes_before(read)
 
     def add(self, run: Run) -> None:
         """Give each record of a run to its step. The run keeps none of them if they are visible."""
         keeps = run.state is not State.VISIBLE
-        if any(ProducerEpoch(run.producer_id, epoch) in self._tools for epoch in run.epochs):
+        if self.is_own(run):
             if not keeps:
                 same = {_same(record) for _, record in run.records}
                 self._copies.setdefault(run.place, set()).update(same)
@@ -247,6 +272,33 @@ class Steps:
                     piece.copied = piece.records if is_same else []
                 else:
                     piece.copied = [each for each in piece.records if _same(each) in copies]
+
+    def is_own(self, run: Run) -> bool:
+        """Return whether an earlier run of this program has written it."""
+        return any(ProducerEpoch(run.producer_id, epoch) in self._own for epoch in run.epochs)
+
+    def would_know(self, name: StepName) -> bool:
+        """Return whether the frontier record of this step would have been read, if there was one.
+        The topic is compacted, so it may begin behind that."""
+        known = self._of_producer.get(name.producer.id, ())
+        of_epoch = [step.name.now_ms for step in known if step.name.producer == name.producer]
+        if of_epoch:  # A step that did not come to its record is the last one of its producer.
+            return name.now_ms > max(of_epoch)
+        return any(step.name.producer.epoch < name.producer.epoch for step in known)
+
+    def _note_writes_before(self, read: Iterable[FrontierRecord]) -> None:
+        before: dict[tuple[int, int], tuple[int, ...]] = {}
+        highest: tuple[int, ...] | None = None
+        for number, own_writes in sorted(
+            (_number(each), each.frontier.own_writes) for each in read
+        ):
+            if highest is not None:
+                before.setdefault(number, highest)
+                own_writes = tuple(map(max, highest, own_writes))
+            highest = own_writes
+        for step in self.by_name.values():
+            if step.record is not None:
+                step.writes_before = before.get(_number(step.record))
 
     def _step(self, name: StepName) -> Step:
         return self.by_name.setdefault(name, Step(name))
@@ -305,9 +357,29 @@ class Steps:
 
 
 def _piece(run: Run, records: list[Record], *, keeps: bool) -> Piece:
-    sources = (header(record.headers, "delayd-source") or "" for record in records)
-    digest = sum(crc32(source.encode()) for source in sources)
-    return Piece(run, records if keeps else [], len(records), digest)
+    return Piece(run, records if keeps else [], _tally(run.kind, records))
+
+
+def _tally(kind: Kind, records: list[Record]) -> Tally:
+    digest = requeued = dead = 0
+    answered: set[str] = set()
+    for record in records:
+        source = header(record.headers, "delayd-source") or ""
+        if kind is Kind.TARGET:
+            digest += crc32(source.encode())
+        elif kind is Kind.BUFFER:
+            requeued += header(record.headers, "delayd-continues") is not None
+        elif kind is Kind.DEAD and header(record.headers, "delayd-reason") == Reason.DEAD.slug:
+            dead += 1
+        elif kind is Kind.DEAD or (kind is Kind.RECEIPTS and _is_answer(record)):
+            answered.add(source)
+    end = max(record.offset for record in records)
+    return Tally(len(records), digest, requeued, dead, frozenset(answered), end)
+
+
+def _is_answer(record: Record) -> bool:
+    """Return whether a receipt is about a request: others are about what became of a message."""
+    return _said(record).get("verdict") not in (Verdict.DELIVERED.slug, Verdict.DEAD.slug)
 
 
 def _same(record: Record) -> object:
@@ -324,6 +396,10 @@ def _order(step: Step) -> tuple[int, int]:
     return step.name.producer.epoch, step.record.frontier.step
 
 
+def _number(record: FrontierRecord) -> tuple[int, int]:
+    return record.frontier.term, record.frontier.step
+
+
 def _own_writes(record: FrontierRecord, partition: int) -> int:
     return record.frontier.own_writes[partition]
 
@@ -333,9 +409,14 @@ def _offsets(record: FrontierRecord, partition: int) -> int:
 
 
 def _at_ms(record: Record) -> int | None:
+    at_ms = _said(record).get("at_ms")
+    return at_ms if isinstance(at_ms, int) else None
+
+
+def _said(record: Record) -> Mapping[str, object]:
+    """Return the fields of a receipt; none if it is no receipt."""
     try:
         said = json.loads(record.value or b"")
     except ValueError:
-        return None
-    at_ms = said.get("at_ms") if isinstance(said, Mapping) else None
-    return at_ms if isinstance(at_ms, int) else None
+        return {}
+    return said if isinstance(said, Mapping) else {}

@@ -27,8 +27,11 @@ def is_fine(facts: Facts) -> bool:
     return facts.plan.is_empty and not facts.plan.missing
 
 
-def marker_json(before: Facts, after: Facts, mended: Mended | None) -> dict[str, Any]:
-    """Return the result as JSON. Times are Unix ms; `mended` is None of a dry run."""
+def marker_json(
+    before: Facts, after: Facts, mended: Mended | None, at_work: str = ""
+) -> dict[str, Any]:
+    """Return the result as JSON. Times are Unix ms; `mended` is None of a dry run, `at_work` what
+    shows that a master is at work."""
     plan = before.plan
     return {
         "ok": is_fine(after),
@@ -36,9 +39,10 @@ def marker_json(before: Facts, after: Facts, mended: Mended | None) -> dict[str,
         "pieces": [_piece_json(dealt) for dealt in plan.dealt],
         "visible": [_visible_json(step, piece) for step, piece in _visible(before)],
         "frontier_again": None if plan.frontier is None else plan.frontier.frontier.step,
-        "missing": [{"step": n, "messages": count} for n, count in sorted(plan.missing.items())],
+        "missing": [{"step": n, **lack._asdict()} for n, lack in sorted(plan.missing.items())],
         "doubled_steps": [_number(step) for step in plan.doubled],
         "problems": [*plan.problems],
+        "at_work": at_work,
         "left_alone": [
             {"topic": p.topic, "partition": p.partition, "offset": since, "producer_id": number}
             for p, since, number in before.foreign
@@ -50,14 +54,16 @@ def marker_json(before: Facts, after: Facts, mended: Mended | None) -> dict[str,
     }
 
 
-def marker_lines(before: Facts, after: Facts, mended: Mended | None) -> Iterator[str]:
+def marker_lines(
+    before: Facts, after: Facts, mended: Mended | None, at_work: str = ""
+) -> Iterator[str]:
     """Yield the result as lines of text."""
     plan = before.plan
     yield f"frontier    step {before.last.frontier.step} is the last visible one"
     if plan.is_empty and not plan.missing:
         yield "nothing hangs, and no step is visible in part"
     for step, piece in _visible(before):
-        yield f"visible     {piece.place}  step {_number(step)}  {piece.count:,} records"
+        yield f"visible     {piece.place}  step {_number(step)}  {piece.tally.count:,} records"
     for dealt in plan.dealt:
         yield (
             f"{dealt.piece.state.value:<11} {dealt.piece.place}  step {_number(dealt.step)}  "
@@ -67,14 +73,19 @@ def marker_lines(before: Facts, after: Facts, mended: Mended | None) -> Iterator
             yield f"  {' '.join(f'{k}={v}' for k, v in _named(dealt.piece, record).items())}"
         if len(dealt.records) > SHOWN_MAX:
             yield f"  and {len(dealt.records) - SHOWN_MAX:,} more, see --json"
-    for number, count in sorted(plan.missing.items()):
-        yield f"missing     {count:,} messages of step {number} are in no log: see `delayd audit`"
+    for number, (messages, answers) in sorted(plan.missing.items()):
+        yield (
+            f"missing     {messages:,} messages and {answers:,} answers of step {number} are in no "
+            "log: see `delayd audit`"
+        )
     for step in plan.doubled:
         yield f"doubled     step {_number(step)} was repeated: what is visible of it came twice"
     for place, since, producer in before.foreign:
         yield f"left alone  {place} from offset {since}: producer {producer} is no master's"
     for place, why in sorted(before.refused.items()):
         yield f"not seen    {place}: {why}"
+    if at_work:
+        yield f"at work     {at_work}. What is shown may be of a step under way: stop all nodes"
     for problem in plan.problems:
         yield f"problem     {problem}"
     if mended is not None:
@@ -86,6 +97,8 @@ def marker_lines(before: Facts, after: Facts, mended: Mended | None) -> Iterator
         yield "start the nodes" if after.plan.is_empty else f"left        {left}: run this again"
     elif not plan.is_empty:
         yield "nothing was written" + ("" if plan.problems else "; stop all nodes and add --yes")
+        if not at_work:
+            yield "no master was seen at work; but one that has nothing to deliver is not seen"
 
 
 def _visible(facts: Facts) -> Iterator[tuple[Step, Piece]]:
@@ -111,7 +124,7 @@ def _visible_json(step: Step, piece: Piece) -> dict[str, Any]:
         "topic": piece.place.topic,
         "partition": piece.place.partition,
         "step": _number(step),
-        "records": piece.count,
+        "records": piece.tally.count,
     }
 
 
