@@ -221,12 +221,15 @@ class Cluster(Protocol):
 class Bus(Protocol):
     """A Kafka cluster, seen through one driver: the factory of everything above."""
 
-    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+    def consumer(
+        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+    ) -> Consumer:
         """Return a reader of one topic; assign it before polling.
 
         `careful`: it expands no batch further than one that is read may be
         (`delayd.bus.unreadable`), for a topic whose brokers take compressed batches. It may be
-        slower."""
+        slower. `careful_to`: it does so until it has reached these offsets, by partition, for a
+        topic whose brokers took such batches once."""
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """Return a producer that has fenced nobody yet: call `init_transactions` first."""

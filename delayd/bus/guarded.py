@@ -5,7 +5,8 @@ refuses some batches that are readable (`delayd.bus.unreadable` has the rule). S
 reader, which expands within limits, reads in its place
 - from a batch that the fast reader could not read, up to its end;
 - wherever records that may be of one batch weigh more than a batch may: all that were appended in
-  one millisecond of one partition.
+  one millisecond of one partition;
+- up to the offsets that it is told to read carefully to.
 
 A fast reader that does not read on is assigned anew, where it stands.
 
@@ -44,18 +45,17 @@ class GuardedConsumer:
         fast: Consumer,
         careful: Callable[[], Consumer],
         batch_bytes_max: int = BATCH_BYTES_MAX,
-        *,
-        begins_carefully: bool = False,
+        careful_to: Mapping[int, int] | None = None,
     ) -> None:
-        """`begins_carefully`: it reads one partition, perhaps from the middle of a batch."""
-        self._begins_carefully = begins_carefully
+        """`careful_to`: by partition, the offset that the careful reader has to reach first."""
+        self._careful_to = careful_to or {}
         self._topic = topic
         self._fast = fast
         self._make_careful = careful
         self._batch_bytes_max = batch_bytes_max
         self._careful: Consumer | None = None
-        self._examined = (0, 0)
-        """The partition, and the offset of it, that the careful reader has to pass."""
+        self._examined: Mapping[int, int] = {}
+        """By partition, the offset that the careful reader has to reach."""
         self._places: dict[int, Position] = {}
         """Where to read on behind what was handed out, or was told to be reached."""
         self._ready: list[Record] = []
@@ -70,9 +70,8 @@ class GuardedConsumer:
         self._end_careful()
         self._places = dict(positions)
         self._ready, self._held, self._held_weight = [], [], 0
-        if self._begins_carefully:
-            [(partition, place)] = positions.items()
-            self._read_carefully(partition, place.offset)
+        if any(self._careful_to.get(number, 0) > at.offset for number, at in positions.items()):
+            self._read_carefully(self._careful_to)
         else:
             self._fast.assign(positions)
 
@@ -158,24 +157,22 @@ class GuardedConsumer:
 
     def _examine(self, partition: int, offset: int) -> None:
         log.warning("batch_examined", topic=self._topic, partition=partition, offset=offset)
-        self._read_carefully(partition, offset)
+        self._read_carefully({partition: offset + 1})
 
-    def _read_carefully(self, partition: int, offset: int) -> None:
-        """Let the careful reader read what is behind the ready records, until it passes this
-        offset."""
+    def _read_carefully(self, to: Mapping[int, int]) -> None:
+        """Let the careful reader read what is behind the ready records, up to these offsets."""
         self._held, self._held_weight = [], 0
         places = self._places | _places_behind(self._ready)
         self._fast.close()
         self._careful = self._make_careful()
         self._careful.assign(places)
-        self._examined = (partition, offset)
+        self._examined = to
 
     def _poll_careful(self, careful: Consumer, timeout_ms: int) -> None:
         self._ready = careful.poll(CAREFUL_RECORDS, timeout_ms)
-        partition, offset = self._examined
-        beyond = careful.position(partition) - offset
+        beyond = min(careful.position(number) - to for number, to in self._examined.items())
         # In the middle of the batch the fast reader would meet it again.
-        if beyond > BATCH_RECORDS_MAX or (beyond > 0 and len(self._ready) < CAREFUL_RECORDS):
+        if beyond >= BATCH_RECORDS_MAX or (beyond >= 0 and len(self._ready) < CAREFUL_RECORDS):
             places = self._places | _places_behind(self._ready)
             for number, place in places.items():
                 reached = careful.position(number)

@@ -61,6 +61,7 @@ from delayd.node.startup_checks import (
     check_positions,
     check_rates,
     enter_cluster,
+    heavy_batches_end,
     newest_of,
     takes_heavy_batches,
 )
@@ -224,6 +225,7 @@ class Node:
             lambda error: to_loop(self._fail, error),
             threads,
             careful=reads_carefully,
+            careful_to=heavy_batches_end(bus, self._settings, timeout_ms),
         )
         self._delivery = self._new_delivery_loop()
         self._probes = TargetProbes(bus, self._delivery)

@@ -6,6 +6,7 @@ Not here: topics and broker settings (`delayd.cluster.topics`), crash recovery o
 import contextlib
 import json
 import shutil
+from collections.abc import Mapping
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
@@ -143,6 +144,15 @@ def takes_heavy_batches(bus: Bus, settings: Settings, timeout_ms: int) -> bool:
     read carefully, for librdkafka expands them before anybody can measure them."""
     with contextlib.closing(bus.cluster()) as cluster:
         return bool(check_topics(cluster, settings, timeout_ms).advice)
+
+
+def heavy_batches_end(bus: Bus, settings: Settings, timeout_ms: int) -> Mapping[int, int]:
+    """Return the offset of each partition below which there may be such batches, though brokers
+    take none now: in a cluster that a release before 0.2.0 made they took them once."""
+    if settings.naming != NAMED_BY_CLUSTER:
+        return {}
+    with contextlib.closing(bus.cluster()) as cluster:
+        return cluster.end_offsets(settings.buffer.name, timeout_ms, committed=False)
 
 
 def check_old_keys(

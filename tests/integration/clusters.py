@@ -22,7 +22,7 @@ from delayd.cluster.topics import ID_MEMORY_MS, MAX_DELAY_MS_DEFAULT, create_top
 from delayd.dev.batch import Batch
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import brokers_seen_by, create_topic
-from replication.settings import EXACTLY_ONCE
+from replication.settings import EXACTLY_ONCE, NAMED_BY_TOPIC
 
 _numbers = itertools.count()
 
@@ -109,6 +109,7 @@ def make_cluster(
     max_delay_ms: int = MAX_DELAY_MS_DEFAULT,
     id_memory_ms: int = ID_MEMORY_MS,
     guarantee: str = EXACTLY_ONCE,
+    naming: int = NAMED_BY_TOPIC,
 ) -> TestCluster:
     """Initialise a cluster under a name of its own."""
     name = f"t{os.getpid()}x{next(_numbers)}"
@@ -122,6 +123,7 @@ def make_cluster(
         retry_delays_ms=retry_delays_ms,
         id_memory_ms=id_memory_ms,
         guarantee=guarantee,
+        naming=naming,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
 

@@ -6,6 +6,7 @@ Source: docs/design/frontier.md, "Unreadable batches". What the drivers do alone
 """
 
 import json
+import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from topics_read import Seen, all_of, read_until
 from delayd.bus.unreadable import BATCH_BYTES_MAX, TOO_LARGE
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
+from replication.settings import NAMED_BY_CLUSTER
 
 pytestmark = pytest.mark.real
 
@@ -95,11 +97,13 @@ def memory_peak_mib(node: NodeProcess) -> int:
 
 
 @pytest.mark.rehearsal
+@pytest.mark.parametrize("is_altered", [False, True])
 def test_a_node_on_a_buffer_of_compressed_batches_expands_none_beyond_the_limit(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    kafka_and_etcd: LocalCluster, tmp_path: Path, *, is_altered: bool
 ) -> None:
-    """docs/operations.md, "Compressed batches". Rules: batch-unreadable"""
-    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
+    """docs/operations.md, "Compressed batches"; `is_altered`: the buffer is `uncompressed` again
+    when the node rebuilds. Rules: batch-unreadable"""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2, naming=NAMED_BY_CLUSTER)
     # As of clusters that were made before brokers kept such batches out.
     cluster.alter_topic(cluster.buffer, "compression.type", "producer")
     node = cluster.node(0, driver="confluent")
@@ -107,7 +111,13 @@ def test_a_node_on_a_buffer_of_compressed_batches_expands_none_beyond_the_limit(
         node.start()
         master_of([node])
         before_mib = memory_peak_mib(node)
+        if is_altered:
+            node.kill()
+            shutil.rmtree(node.data)
         last = write_batch(cluster, 0, "gzip", HUGE_BYTES, 1)
+        if is_altered:
+            cluster.alter_topic(cluster.buffer, "compression.type", "uncompressed")
+            node.start()
         schedule(client, cluster.target("orders"), count())
         wait_for(
             lambda: len(all_of(cluster.bootstrap, cluster.target("orders"), 4)) >= MESSAGES,

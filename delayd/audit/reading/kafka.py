@@ -156,7 +156,8 @@ def _log_times(access: Access, log: Partition, role: str, wanted: Range, stall_m
 
 def _guarded(access: Access, wanted: Range) -> Callable[[int], GuardedConsumer]:
     def reader(start: int) -> GuardedConsumer:
-        return guarded_reader(access, wanted.topic, begins_in_batch=start > wanted.first)
+        careful_to = {wanted.partition: start + 1} if start > wanted.first else {}
+        return guarded_reader(access, wanted.topic, careful_to)
 
     return reader
 

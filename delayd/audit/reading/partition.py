@@ -8,7 +8,7 @@ Invariants:
   records), or with an error.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -59,16 +59,16 @@ def open_client(access: Access) -> Consumer:
     return Consumer(_properties(access))
 
 
-def guarded_reader(access: Access, topic: str, *, begins_in_batch: bool) -> GuardedConsumer:
+def guarded_reader(access: Access, topic: str, careful_to: Mapping[int, int]) -> GuardedConsumer:
     """Return a reader of one partition of the buffer that reads unreadable batches as nodes do.
 
-    `begins_in_batch`: it may be assigned in the middle of one.
+    `careful_to`: by partition, behind which offset it is surely not in the middle of one.
     """
     return GuardedConsumer(
         topic,
         ConfluentConsumer(topic, _properties(access)),
         lambda: careful_bus(access.bootstrap, "delayd-audit", access.kafka).consumer(topic),
-        begins_carefully=begins_in_batch,
+        careful_to=careful_to,
     )
 
 

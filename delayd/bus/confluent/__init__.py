@@ -43,11 +43,15 @@ class ConfluentBus:
         self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
         self._careful = partial(careful_bus, bootstrap, client_id, dict(overrides or {}))
 
-    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+    def consumer(
+        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+    ) -> Consumer:
         if careful:
             return self._careful().consumer(topic)
         fast = ConfluentConsumer(topic, self._settings.consumer())
-        return GuardedConsumer(topic, fast, lambda: self._careful().consumer(topic))
+        return GuardedConsumer(
+            topic, fast, lambda: self._careful().consumer(topic), careful_to=careful_to
+        )
 
     def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
         return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))

@@ -40,7 +40,9 @@ class KafkaPythonBus:
         take_lines()
         self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
 
-    def consumer(self, topic: str, *, careful: bool = True) -> KafkaPythonConsumer:
+    def consumer(
+        self, topic: str, *, careful: bool = True, careful_to: Mapping[int, int] | None = None
+    ) -> KafkaPythonConsumer:
         return KafkaPythonConsumer(topic, self._settings.consumer())
 
     def transactional_producer(self, transactional_id: str) -> KafkaPythonProducer:

@@ -9,6 +9,7 @@ Not here: disks, replication, sizes of batches. It proves nothing about Kafka; t
 the real one is what the conformance suite checks.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 from delayd.bus import Consumer
@@ -49,12 +50,15 @@ class MemoryBus:
         self._clock = clock or kafka.clock
         self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
-    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+    def consumer(
+        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+    ) -> Consumer:
         """Return a reader of one topic; see the port."""
         exact = partial(MemoryConsumer, self._kafka, self.link, topic)
         if careful or self._coarse_bytes_max is None:
             return exact()
-        return GuardedConsumer(topic, exact(is_coarse=True), exact, self._coarse_bytes_max)
+        fast = exact(is_coarse=True)
+        return GuardedConsumer(topic, fast, exact, self._coarse_bytes_max, careful_to)
 
     def transactional_producer(self, transactional_id: str) -> MemoryProducer:
         """Return a producer that has not fenced anyone yet; see the port."""

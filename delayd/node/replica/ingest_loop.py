@@ -4,7 +4,7 @@ Every node does this for all partitions, master or not.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -36,15 +36,16 @@ class IngestLoop:
         threads: Threads | None = None,
         *,
         careful: bool = False,
+        careful_to: Mapping[int, int] | None = None,
     ) -> None:
-        """`careful`: as of `Bus.consumer`."""
+        """`careful`, `careful_to`: as of `Bus.consumer`."""
         threads = threads or SystemThreads()
         self._replica = replica
         self._clock = clock
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_failure = on_failure
         topic = replica.settings.buffer.name
-        self._consumer: Consumer = bus.consumer(topic, careful=careful)
+        self._consumer: Consumer = bus.consumer(topic, careful=careful, careful_to=careful_to)
         self._stopping = threads.event()
         self._rejects = RejectLog(clock)
         self.progressed_ms = clock.monotonic_ms()

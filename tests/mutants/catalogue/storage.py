@@ -99,6 +99,16 @@ STORAGE = (
         "::test_nodes_hold_no_such_batch_where_brokers_take_them",
     ),
     one_edit(
+        "once-compressed-buffer-read-fast",
+        "what brokers took before the buffer was uncompressed is read by what measures it",
+        "frontier.md#unreadable-batches",
+        "delayd/node/node.py",
+        "careful_to=heavy_batches_end(bus, self._settings, timeout_ms),",
+        "careful_to=None,",
+        "tests/simulation/test_heavy_buffer.py"
+        "::test_nodes_hold_no_such_batch_that_brokers_took_before",
+    ),
+    one_edit(
         "reserve-kept-at-the-start",
         "a node gives its reserve back before it opens its wheel on a volume without room",
         "storage.md#short-of-room",

@@ -1,6 +1,6 @@
 """One node's way to the brokers: the twin of Kafka, with time and lost answers in between."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import Condition
@@ -71,14 +71,18 @@ class SimulatedBus(MemoryBus):
         self._wire = wire
         self._weather = weather
 
-    def consumer(self, topic: str, *, careful: bool = False) -> Consumer:
+    def consumer(
+        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+    ) -> Consumer:
         """See the port."""
         parts = (self._wire, self._weather, self._kafka, self.link, topic)
         if careful or not self._is_coarse:
             return SimulatedConsumer(*parts)
         fast = SimulatedConsumer(*parts, is_coarse=True)
         return CappedConsumer(
-            GuardedConsumer(topic, fast, partial(SimulatedConsumer, *parts), BATCH_BYTES_MAX),
+            GuardedConsumer(
+                topic, fast, partial(SimulatedConsumer, *parts), BATCH_BYTES_MAX, careful_to
+            ),
             self._weather.habits.poll_records_max,
         )
 

@@ -83,6 +83,27 @@ def test_a_guarded_reader_reads_what_a_careful_one_reads(
     assert [batch.offset for batch in batches] == [24, 49, 69] and len(seen[0]) == 14
 
 
+@pytest.mark.parametrize("records_max", [25, 1_000])
+def test_a_reader_is_careful_up_to_where_it_is_told_to_be(
+    kafka: MemoryKafka, records_max: int
+) -> None:
+    """Rules: batch-unreadable"""
+    append(kafka, 3, partition=1)
+    log = kafka.log(TOPIC, 0)
+    kafka.append_heavy(TOPIC, 0, HEAVY, is_refused=False)
+    careful_to = {0: log.end_offset, 1: 3}
+    bus = MemoryBus(kafka, coarse_bytes_max=BYTES_MAX)
+    with closing(bus.consumer(TOPIC, careful_to=careful_to)) as consumer:
+        consumer.assign({0: Position(0), 1: Position(0)})
+        assert len(read_all(consumer, records_max, log.end_offset)) >= 1
+        assert log.expanded_whole == 0
+        kafka.append_heavy(TOPIC, 0, HEAVY, is_refused=False)
+        append(kafka, 1)
+        records = read_all(consumer, records_max, log.end_offset)
+        assert isinstance(records[0], UnreadableBatch) and len(records) == 2
+    assert log.expanded_whole > 0, "behind it the fast reader reads"
+
+
 def test_other_partitions_keep_their_order_meanwhile(kafka: MemoryKafka) -> None:
     append(kafka, 30, partition=1)
     append(kafka, 2)
