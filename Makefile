@@ -78,13 +78,13 @@ test: check-fast  ## every check, and every test but the rehearsals (real Kafka,
 test-seeds: setup  ## the seeds of `make test`
 	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 50 --fresh 10
 	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 20 --fresh 4
-	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 6 --seeds 11 --fresh 2
+	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 12 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 4 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 5 --fresh 2
 
 test-full: setup  ## what a release needs beside `make test`: the rehearsals, and loads at full size with their figures
 	$(BIN)/python -m pytest $(REAL) -m rehearsal $(WITH_REAL_PARTS)
-	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/k8s/test_manifests.py $(ARGS)
+	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/integration/test_full_disk.py tests/integration/test_zombie_leader.py tests/k8s/test_manifests.py $(ARGS)
 
 # Where a test of the wheel finds what it shares with others.
 WHEEL_TESTS := PYTHONPATH=tests:tests/unit $(BIN)/python -m

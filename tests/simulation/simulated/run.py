@@ -23,7 +23,7 @@ from delayd.node.delivery import delivery_loop, planner
 from delayd.node.replica import ingest_loop
 from delayd.runtime.temp_dirs import temporary_folder
 from replication.settings import EXACTLY_ONCE, RULES_VERSION, SMOOTHING_RULES
-from simulated.chaos import KINDS, KINDS_WITHOUT_FENCE
+from simulated.chaos import HEAVY_BATCH, KINDS, KINDS_WITHOUT_FENCE
 from simulated.world import World
 
 MEMORY_DISK = Path("/dev/shm")
@@ -85,6 +85,9 @@ def simulate(
             chance = Random(f"{seed}: beside")
             zombies = zombies or chance.random() < 0.25
             full_disks = full_disks or chance.random() < 0.25
+            switches = switches or (rules_version == RULES_VERSION and chance.random() < 0.25)
+            if chance.random() < 0.25:
+                kinds = (*kinds, *[HEAVY_BATCH] * 3)  # of which a run draws about half
     started = time.perf_counter()
     where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
     with temporary_folder("delayd-simulated-", where) as folder:
