@@ -8,19 +8,15 @@ nodes of both run side by side, until the rules are switched: then the release b
 """
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from clusters import TestCluster
-from mixed_load import RETRY_DELAYS_MS, Stage, under_load
-from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group
+from mixed_load import Stage, under_load
+from nodes import CLOCK, CLUSTER_KEY, NodeProcess, master_of, node_group
+from releases import ROOT, Code, create_cluster, release_before
 from standing_spark import audit
 
 from chaos.workload import SHARES
@@ -29,82 +25,14 @@ from delayd.errors import ExitCode
 
 pytestmark = pytest.mark.real
 
-ROOT = Path(__file__).parents[2]
-COMMIT_BEFORE = "36c172e"
-"""The last commit before the modules moved into rooms."""
-
 AHEAD = {**SHARES, "plain": 20, "ahead": 14}
 """Many are scheduled long before they are due, and so are pending when the nodes change."""
 
 
-class Code(NamedTuple):
-    """A version of delayd, by the folder that holds its packages."""
-
-    tree: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Where its processes, and what they start, find their modules."""
-        return {"PYTHONPATH": str(self.tree)}
-
-    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Python with the modules of this version to its end."""
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.tree,  # `-m` looks there first
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=HANGS_S,
-            check=False,
-        )
-
-    def delayd(self, *arguments: str) -> str:
-        """Run the `delayd` command of this version; it succeeds. Return what it prints."""
-        done = self.python("-m", "delayd.cli", *arguments)
-        assert done.returncode == ExitCode.FINE, done.stdout + done.stderr
-        return done.stdout
-
-    def start(self, node: NodeProcess) -> None:
-        """Start a node of this version."""
-        if self.tree == ROOT:
-            node.start()
-            return
-        node.start_program(env=self.environment, prelude=f"cd '{self.tree}' && ")
-
-
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Code:
-    """The code of the commit before, out of the repository's own history."""
-    tree = tmp_path_factory.mktemp("before")
-    archive = subprocess.run(
-        ["git", "archive", COMMIT_BEFORE, "delayd", "replication"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if archive.returncode != 0:
-        pytest.fail(
-            f"commit {COMMIT_BEFORE} is not in this checkout: {archive.stderr.decode().strip()}; "
-            "fetch the whole history (git fetch --unshallow)"
-        )
-    subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
-    code = Code(tree)
-    found = code.python("-c", "import delayd; print(delayd.__file__)").stdout
-    assert found.strip() == str(tree / "delayd" / "__init__.py"), "its own modules are imported"
-    return code
-
-
-def create_cluster(code: Code, kafka_and_etcd: LocalCluster, folder: Path) -> TestCluster:
-    """Create the topics of a cluster with this version."""
-    name = f"v{os.getpid()}"
-    delays = ",".join(f"{delay_ms}ms" for delay_ms in RETRY_DELAYS_MS)
-    code.delayd(
-        *("topics", "create", "--bootstrap", kafka_and_etcd.bootstrap),
-        *("--cluster", name, "--prefix", f"{name}-", "--cluster-key", CLUSTER_KEY),
-        *("--partitions", "3", "--retry-delays", delays),
-    )
-    return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
+    """The release before."""
+    return release_before(tmp_path_factory.mktemp("before"))
 
 
 def change_all(stage: Stage, start: Callable[[NodeProcess], None], verify: Code) -> int:

@@ -250,6 +250,7 @@ class Play:
 
 
 @pytest.mark.rehearsal
+@pytest.mark.timeout(3_600)
 def test_a_successor_that_reads_from_a_zombie_leader_doubles_nothing(
     three_brokers: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
