@@ -72,11 +72,6 @@ class Consumer(Protocol):
     def position(self, partition: int) -> int:
         """Return the next offset to read; it passes aborted and control records, up to the LSO."""
 
-    def end(self, partition: int) -> int | None:
-        """Return the high watermark of the last fetch; None before the first fetch.
-
-        No broker is asked, so it stands still while none answers."""
-
     def close(self) -> None:
         """Release sockets and threads. Idempotent."""
 

@@ -99,10 +99,6 @@ class GuardedConsumer:
             self._places[partition] = Position(reached)
         return reached
 
-    def end(self, partition: int) -> int | None:
-        """See the port."""
-        return (self._careful or self._fast).end(partition)
-
     def close(self) -> None:
         """See the port."""
         self._end_careful()

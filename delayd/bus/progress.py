@@ -4,7 +4,8 @@ After its brokers were away, or refused it for a while, librdkafka now and then 
 never again, without a word and while its other requests are answered (librdkafka issues 4916 and
 5153). Only a new client reads on.
 
-Not here: the request for the ends; what to do about it (`delayd.bus.guarded`).
+Not here: the request for the ends; what to do about it (`delayd.bus.guarded`,
+`delayd.node.ingest_watch`).
 """
 
 from collections.abc import Mapping
@@ -26,8 +27,9 @@ class StalledError(ConsumerError):
 class Progress:
     """When to ask for one topic's ends, and what the answers mean. Times are monotonic."""
 
-    def __init__(self, topic: str, now_ms: int) -> None:
+    def __init__(self, topic: str, now_ms: int, stall_ms: int = STALL_MS) -> None:
         self._topic = topic
+        self._stall_ms = stall_ms
         self._check_ms = now_ms + PROGRESS_CHECK_MS
         self._stands: dict[int, tuple[int, int]] = {}
         """By partition behind its end: where it stands, and since when."""
@@ -50,7 +52,7 @@ class Progress:
                 before, since_ms = self._stands.get(partition, (place, now_ms))
                 stands[partition] = (place, since_ms if before == place else now_ms)
         self._stands = stands
-        stalled = [p for p, (_, since_ms) in stands.items() if now_ms - since_ms >= STALL_MS]
+        stalled = [p for p, (_, since_ms) in stands.items() if now_ms - since_ms >= self._stall_ms]
         if not stalled:
             return None
         where = ", ".join(f"{p} at {positions[p]} of {ends[p]}" for p in sorted(stalled))

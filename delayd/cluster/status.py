@@ -103,6 +103,8 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
         yield f"node {node['node']} does not answer"
     elif problem := node["kafka_problem"]:
         yield f"node {node['node']} does not get into Kafka: {problem}"
+    if problem := node.get("ingest_problem"):
+        yield f"node {node['node']} hears nothing: {problem}"
     if problem := node.get("etcd_problem"):
         yield f"node {node['node']}: {problem}"
     for spared in node.get("spared_partitions") or ():
@@ -136,6 +138,7 @@ def _ask(admin: str) -> dict[str, Any]:
     wanted = (
         *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
         *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
+        *("ingest_problem", "ingest_lag"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
         "path",
     )

@@ -45,11 +45,13 @@ from delayd.node.election.kafka_contact import KafkaContact
 from delayd.node.election.pulse_line import Exchange, HttpExchange
 from delayd.node.export.exporter import Exporter
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
+from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
+from delayd.node.replica.room import RoomState
 from delayd.node.snapshots.choosing import Choice
 from delayd.node.snapshots.donor import Donor
 from delayd.node.snapshots.fetching import ready_directory
@@ -135,6 +137,8 @@ class Surroundings:
     """Another one at every call: it distinguishes the lives of a node."""
     fetcher: Fetcher | None = None
     """Gets another node's wheel; None: this node cannot ask others."""
+    watches_ingest: bool = False
+    """Whether brokers are asked every second how far the buffer goes."""
     exchange: Exchange | None = None
     """Connects to the pulses of other nodes; None: it waits for the lease of a dead master."""
 
@@ -159,6 +163,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         new_nonce=lambda: secrets.token_hex(8),
         fetcher=FetcherAtStart(config, coordination, clock),
         exchange=HttpExchange(),
+        watches_ingest=True,
     )
     try:
         bus = surroundings.open_bus(None)
@@ -253,6 +258,13 @@ class Node:
         )
         self._comparisons = self._new_comparisons()
         self._kafka_health = KafkaHealth(bus, self._settings, clock, lambda: self._replica.reached)
+        self._ingest_watch = IngestWatch(
+            bus,
+            self._settings.buffer.name,
+            clock,
+            lambda: self._ingestion.read_to,
+            lambda: self._replica.room.state is RoomState.ENOUGH,
+        )
         self._view = NodeView(
             config,
             clock,
@@ -262,6 +274,7 @@ class Node:
             self._control,
             self._exporter,
             self._kafka_health,
+            self._ingest_watch,
             self._donor,
             MemberCheck(self._member_keys, identity.nonce, clock),
             self._comparisons,
@@ -368,12 +381,14 @@ class Node:
         control = asyncio.create_task(self._control.run())
         watch = asyncio.create_task(self._watch_kafka())
         probing = asyncio.create_task(self._probes.run())
+        hearing = asyncio.create_task(self._hear())
         ending = asyncio.create_task(self._ending.wait())
         log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
         await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
         log.info("node_stopping", node=self._config.node)
         watch.cancel()
         probing.cancel()
+        hearing.cancel()
         ending.cancel()
         if not control.done():
             self._control.shut_down()
@@ -430,6 +445,10 @@ class Node:
             self._frontier_log,
             self._clock,
         )
+
+    async def _hear(self) -> None:
+        if self._surroundings.watches_ingest:
+            await self._ingest_watch.run()
 
     async def _watch_kafka(self) -> None:
         """End the node when Kafka lacks what it needs."""

@@ -167,22 +167,6 @@ def test_position_passes_markers_and_aborted_records_up_to_the_stable_offset(des
     assert read_to(consumer, 0, 7) == []
 
 
-def test_the_end_is_unknown_until_a_fetch_has_told_it_and_counts_what_is_hidden(
-    desk: Desk,
-) -> None:
-    topic = desk.topic()
-    consumer = desk.consumer(topic)
-    assert consumer.end(0) is None
-    desk.commit(topic, b"0", b"1")
-    read_to(consumer, 0, 3)
-    eventually(lambda: consumer.poll(1, POLL_MS) == [] and consumer.end(0) == 3, "the marker")
-    producer = desk.begun()
-    send(producer, topic, b"hidden")
-    producer.flush(TIMEOUT_MS)
-    eventually(lambda: consumer.poll(1, POLL_MS) == [] and consumer.end(0) == 4, "the record")
-    assert consumer.position(0) == 3
-
-
 def test_position_is_the_assigned_one_before_anything_was_read(desk: Desk) -> None:
     topic = desk.topic()
     desk.commit(topic, b"0", b"1")

@@ -122,12 +122,6 @@ class ConfluentConsumer:
         offset = self._client.position([TopicPartition(self._topic, partition)])[0].offset
         return max(offset, self._start_offsets[partition])
 
-    def end(self, partition: int) -> int | None:
-        assert self._client is not None, "assign before asking for ends"
-        place = TopicPartition(self._topic, partition)
-        _, end = self._client.get_watermark_offsets(place, cached=True)
-        return None if end < 0 else end
-
     def close(self) -> None:
         if self._client is not None:
             self._client.close()

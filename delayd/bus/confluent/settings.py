@@ -53,6 +53,20 @@ TOPIC_PROPAGATION_MS: Final = 1_000
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; librdkafka's default is 10 s."""
 
+SETUP_TIMEOUT_MS: Final = 2_000
+"""How long an attempt to connect may take, handshakes included. A broker that moves leaves an
+address where nobody refuses, and its name is looked up again for the next attempt only. librdkafka
+gives up after 30 s by default, and notices the end of this time within one second more."""
+
+REBOOTSTRAP_MS: Final = 2_000
+"""After so long without metadata from any known broker, the bootstrap addresses are tried too
+(KIP-1102): all brokers may have moved. librdkafka's default is 5 minutes."""
+
+ANSWER_TIMEOUT_MS: Final = 9_900
+"""How long one request may go unanswered before its connection is closed: a host that lost its
+power closes none. librdkafka's default is 60 s; in a transaction it must be 100 ms shorter than
+TRANSACTION_TIMEOUT_MS."""
+
 
 class Settings:
     """The cluster's address, and the user's wishes for the three kinds of client.
@@ -129,6 +143,9 @@ class Settings:
             "topic.metadata.propagation.max.ms": TOPIC_PROPAGATION_MS,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": RECONNECT_BACKOFF_MS_MAX,
+            "socket.connection.setup.timeout.ms": SETUP_TIMEOUT_MS,
+            "socket.timeout.ms": ANSWER_TIMEOUT_MS,
+            "metadata.recovery.rebootstrap.trigger.ms": REBOOTSTRAP_MS,
             "socket.keepalive.enable": True,
             "socket.nagle.disable": True,
         }

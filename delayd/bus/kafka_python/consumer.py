@@ -103,11 +103,6 @@ class KafkaPythonConsumer:
         offset: int = self._positions.position(self._place(partition)).offset
         return offset
 
-    def end(self, partition: int) -> int | None:
-        assert self._client is not None, "assign before asking for ends"
-        end: int | None = self._positions.assignment[self._place(partition)].highwater
-        return end
-
     def close(self) -> None:
         if self._client is not None:
             close_driven(self._client)

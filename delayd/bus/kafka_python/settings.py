@@ -73,6 +73,11 @@ RECEIVE_BYTES_MAX: Final = 128 * 1024 * 1024
 RECONNECT_BACKOFF_MS_MAX: Final = 500
 """How long after its return a broker may be overlooked; kafka-python's default is 30 s."""
 
+SETUP_TIMEOUT_MS: Final = 2_000
+"""How long an attempt to connect may take, handshakes included. A broker that moves leaves an
+address where nobody refuses, and its name is looked up again for the next attempt only. By default
+kafka-python gives up after 10 s, and after 30 s when several attempts have failed."""
+
 
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
@@ -133,6 +138,7 @@ _COMMON: Final[Known] = {
     ),
     "sasl.password": ("sasl_plain_password", str),
     "sasl.username": ("sasl_plain_username", str),
+    "socket.connection.setup.timeout.ms": ("socket_connection_setup_timeout_ms", int),
     "security.protocol": (
         "security_protocol",
         _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -246,7 +252,12 @@ class Settings:
         return self._common("admin") | self._of_user["admin"]
 
     def _common(self, role: str) -> Properties:
+        setup_ms = "socket_connection_setup_timeout_ms"
         return {
+            setup_ms: SETUP_TIMEOUT_MS,
+            "socket_connection_setup_timeout_max_ms": max(
+                SETUP_TIMEOUT_MS, self._of_user[role].get(setup_ms, 0)
+            ),
             "bootstrap_servers": self._bootstrap,
             "client_id": f"{self._client_id}-{role}",
             "request_timeout_ms": REQUEST_TIMEOUT_MS,

@@ -25,7 +25,6 @@ class MemoryConsumer:
         self._topic = topic
         self._is_coarse = is_coarse
         self._offsets: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
         self._unchecked: dict[int, Position] = {}
         self._metadata = 0
         self._turn = 0
@@ -40,7 +39,6 @@ class MemoryConsumer:
         self._offsets = {number: p.offset for number, p in sorted(positions.items())}
         self._metadata = 0 if self._link.meets_zombies else self._kafka.isolations_count
         self._unchecked = dict(positions)
-        self._ends = {}
         self._is_cut = False
         self._failure = None
         self._assigned = True
@@ -60,11 +58,6 @@ class MemoryConsumer:
         """See the port."""
         assert self._assigned, "assign before asking for positions"
         return self._offsets[partition]
-
-    def end(self, partition: int) -> int | None:
-        """See the port."""
-        assert self._assigned, "assign before asking for ends"
-        return self._ends.get(partition)
 
     def close(self) -> None:
         """See the port."""
@@ -87,7 +80,6 @@ class MemoryConsumer:
             found, self._offsets[number] = log.read(
                 self._offsets[number], left, coarsely=self._is_coarse
             )
-            self._ends[number] = log.end_offset
             records += found
             if self._is_coarse and len(records) == records_max:
                 self._is_cut, self._turn = True, numbers.index(number)

@@ -153,8 +153,15 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     _gauge(
         "delayd_kafka_up",
-        "0 while Kafka does not answer this node, or refuses it. Asked every 30 s.",
-        lambda of: of.kafka_health.problem is None,
+        "0 while Kafka does not answer this node, or refuses it. Asked for the end of the buffer"
+        " every second, and for the topics every 30 s.",
+        lambda of: of.kafka_problem is None,
+    ),
+    _gauge(
+        "delayd_ingest_deaf",
+        "1 while brokers have records of the buffer for this node, and it has read nothing of"
+        " them for 5 s, else 0.",
+        lambda of: of.ingest_watch.problem is not None,
     ),
     _gauge(
         "delayd_topic_warnings",
@@ -223,9 +230,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_ingest_lag_offsets",
         Kind.GAUGE,
         ("partition",),
-        "Offsets of the buffer that this node has not read, as of its last checkpoint. Commit"
-        " markers count, and so do records behind an open transaction.",
-        lambda of: [((str(n),), e) for n, e in enumerate(of.ingestion.unread) if e is not None],
+        "Offsets of the buffer that this node has not read, commit markers and records behind an"
+        " open transaction too. Asked every second; absent while Kafka does not tell, and then"
+        " delayd_kafka_up is 0.",
+        lambda of: [((str(n),), e) for n, e in enumerate(of.ingest_watch.unread) if e is not None],
     ),
     _gauge(
         "delayd_ingest_delay_seconds",

@@ -15,6 +15,7 @@ from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.export.exporter import Export, Exporter
+from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
@@ -51,6 +52,7 @@ class NodeView:
         control: ControlLoop,
         exporter: Exporter,
         kafka_health: KafkaHealth,
+        ingest_watch: IngestWatch,
         donor: Donor,
         members: MemberCheck,
         comparisons: Comparisons,
@@ -65,6 +67,7 @@ class NodeView:
         self.control = control
         self.exporter = exporter
         self.kafka_health = kafka_health
+        self.ingest_watch = ingest_watch
         self.donor = donor
         self.members = members
         self.comparisons = comparisons
@@ -96,7 +99,12 @@ class NodeView:
             return "no frontier has been read yet"
         if not newest.record.frontier.reached_by(self.replica.ingested):
             return "the wheel has not reached the frontier's offsets yet"
-        return self._disk_problem() or self.stalled()
+        return self._disk_problem() or self.stalled() or self.ingest_watch.problem
+
+    @property
+    def kafka_problem(self) -> str | None:
+        """Why Kafka does not answer this node, or refuses it; None if it answers."""
+        return self.kafka_health.problem or self.ingest_watch.unanswered
 
     def _disk_problem(self) -> str | None:
         """Return why the disk could not be relied on, or None."""
@@ -188,7 +196,9 @@ class NodeView:
             "frontier_strays": self.delivery.frontier_strays,
             "log_ms": self.replica.log_ms,
             "wheel": asdict(self.replica.wheel.stats()),
-            "kafka_problem": self.kafka_health.problem,
+            "kafka_problem": self.kafka_problem,
+            "ingest_problem": self.ingest_watch.problem,
+            "ingest_lag": self.ingest_watch.unread,
             "etcd_problem": self.control.etcd_problem,
             "topic_warnings": self.kafka_health.warnings,
             "disk": {

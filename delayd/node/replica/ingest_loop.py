@@ -19,6 +19,8 @@ BATCH_RECORDS_MAX = 1_000
 """About a megabyte of objects, which fits the caches of a processor: with 2,000 a message took a
 tenth more of its time. How long the master's lock is held by one of them depends on it, too."""
 POLL_MS = 50
+NOTE_MS = 500
+"""How often it is noted how far the buffer was read, for whoever compares that with its end."""
 REJECT_LINES_PER_S = 20
 """Rejects logged one by one within a second; the rest are counted in one line."""
 
@@ -55,9 +57,9 @@ class IngestLoop:
         """When a checkpoint was last tried: without room there is none."""
         self.rejects: Counter[str] = Counter()
         """Requests that were refused, by reason."""
-        self.unread: tuple[int | None, ...] = (None,) * replica.settings.partitions
-        """At the last checkpoint: offsets from here to the end of the log, by partition; None
-        while no broker has told the end. Markers and open transactions are among them."""
+        self._noted_ms = self.checkpointed_ms
+        self.read_to: tuple[int, ...] = replica.reached
+        """The next offset to read, by partition, as of NOTE_MS ago at most."""
         self.delay_ms: int | None = None
         """How old the first record of the last batch was."""
         self._thread = threads.thread("ingest", self._run)
@@ -84,6 +86,8 @@ class IngestLoop:
                 else:
                     self._stopping.wait(timeout_ms / 1000)
                 is_splitting = self._replica.split_some(self._clock.wall_ms())
+                if self._clock.monotonic_ms() - self._noted_ms >= NOTE_MS:
+                    self._note_place()
                 if self._clock.monotonic_ms() - self._tried_ms >= self._checkpoint_interval_ms:
                     self._checkpoint()
             self._checkpoint()
@@ -103,15 +107,14 @@ class IngestLoop:
         self.rejects.update(each.reject.reason.slug for each in rejected)
         self.delay_ms = self._clock.wall_ms() - records[0].append_ms
 
-    def _checkpoint(self) -> None:
+    def _note_place(self) -> None:
         partitions = range(self._replica.settings.partitions)
-        reached = tuple(self._consumer.position(partition) for partition in partitions)
-        is_made = self._replica.checkpoint(reached)
-        ends = [self._consumer.end(partition) for partition in partitions]
-        self.unread = tuple(
-            None if end is None else max(0, end - position)
-            for position, end in zip(reached, ends, strict=True)
-        )
+        self.read_to = tuple(self._consumer.position(partition) for partition in partitions)
+        self._noted_ms = self._clock.monotonic_ms()
+
+    def _checkpoint(self) -> None:
+        self._note_place()
+        is_made = self._replica.checkpoint(self.read_to)
         self._tried_ms = self._clock.monotonic_ms()
         if is_made:
             self.checkpointed_ms = self._tried_ms

@@ -383,7 +383,7 @@ IDS = (
         "a reader that librdkafka has left without an answer is assigned anew",
         "frontier.md#unreadable-batches",
         "delayd/bus/progress.py",
-        "if now_ms - since_ms >= STALL_MS]",
+        "if now_ms - since_ms >= self._stall_ms]",
         "if now_ms < since_ms]",
         "tests/unit/bus/test_bus_progress.py::"
         "test_a_reader_that_stands_before_an_end_is_stalled_after_a_while",

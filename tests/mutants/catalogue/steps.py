@@ -173,6 +173,26 @@ STEPS = (
         f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
     ),
     one_edit(
+        "silence-taken-for-an-answer",
+        "a spared partition is sent to again only when its leader has answered",
+        "frontier.md#a-leader-that-hangs",
+        "delayd/bus/confluent/cluster.py",
+        "future.result().offset == OFFSET_INVALID",
+        "future.result().offset is None",
+        "tests/unit/bus/test_confluent_cluster.py::"
+        "test_a_result_without_an_offset_is_no_sign_of_life",
+    ),
+    one_edit(
+        "open-transaction-taken-for-deafness",
+        "a node is deaf if it does not read what readers of committed records may read",
+        "frontier.md#unreadable-batches",
+        "delayd/node/ingest_watch.py",
+        "readable = cluster.end_offsets(self._topic, TIMEOUT_MS, committed=True)",
+        "readable = ends",
+        "tests/unit/node/test_ingest_watch.py::"
+        "test_what_an_open_transaction_hides_is_unread_and_no_problem",
+    ),
+    one_edit(
         "own-silence-held-against-targets",
         "silence of delayd's own topics is held against no target",
         "frontier.md#a-leader-that-hangs",

@@ -150,3 +150,13 @@ def test_every_setting_is_one_that_kafka_python_knows(pem: str) -> None:
 def test_a_node_s_configuration_chooses_the_driver() -> None:
     assert isinstance(open_bus("kafka:9092", {}, None, "kafka-python"), KafkaPythonBus)
     assert not isinstance(open_bus("kafka:9092", {}), KafkaPythonBus)
+
+
+def test_no_client_waits_long_at_an_address_that_a_broker_has_left() -> None:
+    for properties in (settings().consumer(), settings().producer(), settings().admin()):
+        assert properties["socket_connection_setup_timeout_ms"] == 2_000
+        assert properties["socket_connection_setup_timeout_max_ms"] == 2_000
+    slow = settings({"consumer.socket.connection.setup.timeout.ms": "7000"})
+    assert slow.consumer()["socket_connection_setup_timeout_ms"] == 7_000
+    assert slow.consumer()["socket_connection_setup_timeout_max_ms"] == 7_000
+    assert slow.admin()["socket_connection_setup_timeout_ms"] == 2_000

@@ -71,9 +71,6 @@ class Deaf:
     def position(self, partition: int) -> int:
         return self._consumer.position(partition)
 
-    def end(self, partition: int) -> int | None:
-        return self._consumer.end(partition)
-
     def close(self) -> None:
         self._consumer.close()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from delayd.bus import Position
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.confluent.settings import Settings
 from delayd.bus.kafka_python import KafkaPythonBus
@@ -60,3 +61,24 @@ def test_the_record_limit_is_the_producer_s_message_limit() -> None:
     got = Settings("kafka:9092", "delayd", {}, 123_456)
     assert got.producer("id")["message.max.bytes"] == 123_456
     assert settings().producer("id")["message.max.bytes"] == 1_048_588
+
+
+def test_no_client_waits_long_at_an_address_that_a_broker_has_left() -> None:
+    """Attempts that hang end, names are looked up again, and silent connections are closed."""
+    for properties in (
+        settings().consumer(),
+        settings().producer("id"),
+        settings().producer(None),
+        settings().admin(),
+    ):
+        assert properties["socket.connection.setup.timeout.ms"] <= 2_000
+        assert properties["reconnect.backoff.max.ms"] <= 500
+        assert properties["metadata.recovery.rebootstrap.trigger.ms"] <= 2_000
+        assert properties["socket.timeout.ms"] < 10_000
+        assert "broker.address.ttl" not in properties, "a second, by default"
+    bus = ConfluentBus("127.0.0.1:1")
+    for client in (bus.cluster(), bus.idempotent_producer(), bus.transactional_producer("id")):
+        client.close()  # librdkafka takes them together
+    consumer = bus.consumer("t")
+    consumer.assign({0: Position(0)})
+    consumer.close()

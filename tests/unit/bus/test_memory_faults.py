@@ -109,7 +109,7 @@ def test_a_zombie_leader_serves_what_was_there_to_those_that_know_no_other(
     open_transaction(bus, b"new").commit(1_000)
     kafka.append("t", 1, None, b"elsewhere")
     assert [record.value for record in reader.poll(10, 0)] == [b"elsewhere", b"old"]
-    assert reader.position(0) == reader.end(0) == 3
+    assert reader.position(0) == 3
     for is_committed in (True, False):
         assert asked.end_offsets("t", 0, committed=is_committed)[0] == 3
     assert (values(bus), bus.cluster().end_offsets("t", 0, committed=True)[0]) == (

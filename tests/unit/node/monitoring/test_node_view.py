@@ -7,6 +7,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.mastership import Grant
 from delayd.node.export.exporter import Exporter
+from delayd.node.ingest_watch import DEAF_MS, IngestWatch
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS, NodeView
@@ -83,6 +85,9 @@ class Desk(DeliveryDesk):
         self.failures: list[BaseException] = []
         self.ingestion = IngestLoop(self.bus, self.replica, clock, 10, self.failures.append)
         self.watch = KafkaHealth(self.bus, self.settings, clock, lambda: self.replica.reached)
+        self.hearing = IngestWatch(
+            self.bus, "delayd-buffer", clock, lambda: self.ingestion.read_to, lambda: True
+        )
         self.view = NodeView(
             config,
             clock,
@@ -92,6 +97,7 @@ class Desk(DeliveryDesk):
             Standing(),  # type: ignore[arg-type]
             Exporter(self.replica, clock, folder=folder / "exports", node="n"),
             self.watch,
+            self.hearing,
             Donor(self.replica, clock, node="n", bytes_per_s=2**30),
             MemberCheck(MemberKeys(CLUSTER_KEY.encode(), "c"), "life", clock),
             Comparisons(
@@ -116,6 +122,11 @@ class Desk(DeliveryDesk):
     def stop(self) -> None:
         self.ingestion.stop(10)
         super().stop()
+
+    def heard(self) -> tuple[int | None, ...]:
+        with closing(self.bus.cluster()) as cluster:
+            self.hearing.look(cluster)
+        return self.hearing.unread
 
     def probe(self, path: str) -> tuple[int, str]:
         answer = self.get(path)
@@ -275,11 +286,27 @@ def test_what_an_open_transaction_hides_is_shown_as_unread(turning: Desk) -> Non
     producer.begin()
     for partition in (0, 0, 1):
         producer.send("delayd-buffer", key=None, value=b"v", headers=[], partition=partition)
-    wait_for(lambda: turning.ingestion.unread == (2, 1))
+    wait_for(lambda: turning.heard() == (2, 1))
     assert turning.shows('delayd_ingest_lag_offsets{partition="0"}', 2)
     producer.commit(TIMEOUT_MS)
-    wait_for(lambda: turning.ingestion.unread == (0, 0))
+    wait_for(lambda: turning.heard() == (0, 0))
     assert turning.shows("delayd_ingested_records_total", 3)
+
+
+def test_a_node_that_hears_nothing_says_so_and_one_that_cannot_ask_says_that(still: Desk) -> None:
+    clock = clock_of(still)
+    still.send("orders", 10**13)
+    for _ in range(2):
+        still.heard()
+        clock.now_ms += DEAF_MS
+    status = still.view.status()
+    assert "is not read on" in status["ingest_problem"] and sum(status["ingest_lag"]) == 1
+    assert still.shows("delayd_ingest_deaf", 1) and still.shows("delayd_kafka_up", 1)
+    still.bus.link.up = False
+    assert still.heard() == (None, None)
+    assert still.view.status()["ingest_problem"] is None, "it cannot know"
+    assert still.view.status()["kafka_problem"] and still.shows("delayd_kafka_up", 0)
+    still.bus.link.up = True
 
 
 def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None:
