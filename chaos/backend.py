@@ -66,6 +66,12 @@ class Backend(Protocol):
     def start(self, part: str, *, wait: bool = True) -> None:
         """With its data and address; waits until it answers."""
 
+    # --- Brokers
+
+    def move(self, broker: str) -> None:
+        """Of one that does not run: it starts under another address, to which its name leads once
+        it answers. Until then nodes look for it where it was, and nobody refuses there."""
+
     # --- Nodes
 
     def lose_data(self, part: str) -> None:

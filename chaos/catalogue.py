@@ -98,6 +98,8 @@ TABLE: Final = (
          _kill(Victim.COORDINATOR, 4_000), (0.25,), outage_ms=20_000),
     _row("bounce-brokers", "One of three brokers is killed, and then another.",
          _kill(Victim.BROKER, 3_000), (0.15, 0.75), outage_ms=20_000),
+    _row("move-brokers", "Three brokers are restarted in turn, each under another address.",
+         Fault(Kind.MOVE, Victim.BROKERS, 2_000), SOON, outage_ms=20_000),
     _row("cut-etcd", "The master cannot reach etcd for 8 s.",
          _master(CUT, (ETCD,), 8_000)),
     _cut_off("cut-kafka", "The master cannot reach Kafka for 12 s.", CUT),

@@ -46,6 +46,7 @@ class Kind(Enum):
     CLOCK = "set the clock"
     TWIN = "start a twin"
     ROLL = "restart one after the other"
+    MOVE = "move to other addresses, one after the other,"
     RECREATE_TARGET = "delete and recreate the target"
     CUT_SWITCH = "kill who switches the rules, and the"
     SWITCH_RULES = "switch the rules, twice at once, and kill the"
@@ -59,6 +60,7 @@ class Victim(Enum):
     NODES = "all nodes"
     COORDINATOR = "the transaction coordinator"
     BROKER = "a broker"
+    BROKERS = "all brokers"
     ETCD = "etcd"
     ETCD_LEADER = "etcd's leader"
     ETCD_MAJORITY = "etcd's majority"
@@ -116,6 +118,7 @@ class Striker:
             Kind.CLOCK: self._clock,
             Kind.TWIN: self._twin,
             Kind.ROLL: self._roll,
+            Kind.MOVE: self._move,
             Kind.RECREATE_TARGET: self._recreate_target,
             Kind.CUT_SWITCH: self._cut_switch,
             Kind.SWITCH_RULES: self._switch_rules,
@@ -143,6 +146,8 @@ class Striker:
                 return (backend.topics.coordinator(),)
             case Victim.BROKER:
                 return (self._choose(backend.brokers),)
+            case Victim.BROKERS:
+                return backend.brokers
             case Victim.ETCD:
                 return backend.etcd
             case Victim.ETCD_LEADER:
@@ -240,6 +245,15 @@ class Striker:
         for node in victims:
             self._backend.terminate(node)
             self._backend.start(node)  # and wait until it is ready: docs/operations.md
+
+    def _move(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        for broker in victims:
+            if broker != victims[0]:
+                self.struck.append((f"{fault} ({broker})", now_ms()))
+            self._backend.terminate(broker)
+            self._backend.move(broker)
+            pause(fault.for_ms)  # Connections that hang are under way when it comes back.
+            self._backend.start(broker)
 
     def _recreate_target(self, fault: Fault, _victims: tuple[str, ...]) -> None:
         self._backend.topics.delete(self._target)

@@ -57,6 +57,8 @@ class Needs:
     is_clocked: bool = False
     """Clocks that can go wrong."""
     has_small_disks: bool = False
+    has_moving_brokers: bool = False
+    """Found by name, at addresses that change."""
     has_older_rules: bool = False
     """Made with the rules version before the newest, and switched by what is struck."""
 
@@ -85,11 +87,12 @@ class Scenario:
         kinds = {strike.fault.kind for strike in self.strikes}
         victims = {strike.fault.victim for strike in self.strikes}
         return Needs(
-            brokers=3 if victims & {Victim.COORDINATOR, Victim.BROKER} else 1,
+            brokers=3 if victims & {Victim.COORDINATOR, Victim.BROKER, Victim.BROKERS} else 1,
             etcd_members=3 if victims & {Victim.ETCD_LEADER, Victim.ETCD_MAJORITY} else 1,
             is_wired=bool(kinds & {Kind.WEATHER, Kind.FLAP}),
             is_clocked=Kind.CLOCK in kinds,
             has_small_disks=Kind.FILL_DISK in kinds,
+            has_moving_brokers=Kind.MOVE in kinds,
             has_older_rules=Kind.SWITCH_RULES in kinds,
         )
 
@@ -111,6 +114,8 @@ def lacking(scenario: Scenario, backend: str) -> str | None:
         return "processes have one etcd" if scenario.needs.etcd_members > 1 else None
     if any(weather.delay_ms or weather.stall_chance for weather in weathers):
         return "containers' networks are cut, not slow or lossy"
+    if scenario.needs.has_moving_brokers:
+        return "containers keep their addresses"
     if scenario.needs.has_older_rules:
         return "clusters of containers are made with the newest rules"
     return None

@@ -92,6 +92,9 @@ class DockerCluster:
         if wait:
             self._wait_for(part)
 
+    def move(self, broker: str) -> None:
+        raise BackendError("containers keep their addresses")
+
     def lose_data(self, part: str) -> None:
         if self.is_running(part):
             raise BackendError(f"{part} runs: its data cannot be taken away")

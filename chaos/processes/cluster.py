@@ -16,6 +16,7 @@ from typing import Any, Final
 from chaos.backend import BackendError
 from chaos.network import FAIR, Weather, Wires
 from chaos.processes import harm
+from chaos.processes.addresses import BrokerAddresses
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.dying_switch import BARRIERS_VARIABLE
 from chaos.processes.startup import ROOT, plan_all
@@ -50,10 +51,12 @@ class ProcessCluster:
         self._folder = ClusterFolder(directory)
         self._cluster = LocalCluster(directory)
         self._wires: Wires | None = None
+        self._addresses: BrokerAddresses | None = None
         self._folder.prepare()
         self._folder.clear()
         try:
             self._plan, nodes = plan_all(self._folder.path, needs, sabotage_file)
+            self._addresses = self._plan.addresses
             if self._plan.wires:
                 self._wires = Wires(self._plan.wires, seed)
             start_planned(
@@ -105,6 +108,13 @@ class ProcessCluster:
 
     def start(self, part: str, *, wait: bool = True) -> None:
         self._cluster.start(part, wait=wait)
+        if self._addresses is not None:
+            self._addresses.arrive()
+
+    def move(self, broker: str) -> None:
+        if self._addresses is None or self.is_running(broker):
+            raise BackendError(f"{broker} runs, or keeps its address")
+        self._addresses.leave(broker)
 
     def lose_data(self, part: str) -> None:
         if self.is_running(part):
@@ -192,6 +202,8 @@ class ProcessCluster:
             if self._wires is not None:
                 self._wires.close()
                 self._wires = None
+            if self._addresses is not None:
+                self._addresses.close()
             harm.release_disks(self._folder.path)
 
     def _state(self) -> State:

@@ -16,6 +16,7 @@ from typing import Final
 
 from chaos.network import ETCD, KAFKA, Wire
 from chaos.processes import harm
+from chaos.processes.addresses import BrokerAddresses
 from chaos.processes.clocked_node import FILE_VARIABLE as CLOCK_VARIABLE
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.sabotaged_node import FILE_VARIABLE as SABOTAGE_VARIABLE
@@ -44,6 +45,7 @@ class Plan:
     sabotage_file: Path | None
     servers: Servers
     wires: tuple[Wire, ...]
+    addresses: BrokerAddresses | None = None
 
     def node(self, number: int, port: int, called: str | None = None) -> Part:
         """Write the configuration of a node; `called` is its own name for itself, if not
@@ -74,7 +76,7 @@ class Plan:
             self.directory,
             number,
             port=port,
-            bootstrap=self._ends(name, KAFKA) or State(self.servers.kafka.brokers).bootstrap,
+            bootstrap=self._bootstrap_of(name),
             etcd_url=f"http://{etcd_end}" if etcd_end else self.servers.etcd.address,
             cluster_key=self.servers.cluster_key,
             settings=settings,
@@ -82,11 +84,18 @@ class Plan:
         )
         after = part.command.index("delayd.cli") + 1
         command = (sys.executable, "-m", launcher, *part.command[after:])
+        if self.addresses is not None:
+            command = self.addresses.command(command)
         return replace(part, command=command, data=data)
 
     def clock_file(self, node: str) -> Path:
         """Return the file that sets a node's clock."""
         return self.directory / "config" / f"{node}.clock"
+
+    def _bootstrap_of(self, node: str) -> str:
+        if self.addresses is not None:
+            return self.addresses.bootstrap
+        return self._ends(node, KAFKA) or State(self.servers.kafka.brokers).bootstrap
 
     def _ends(self, node: str, to: str) -> str:
         ends = (wire.port for wire in self.wires if (wire.node, wire.to) == (node, to))
@@ -99,13 +108,19 @@ def plan_all(
     """Write all configuration. Return the plan and the nodes. Raises as `plan_servers`."""
     wires_count = len(NODES) * (2 * needs.brokers + 1) if needs.is_wired else 0
     options = ClusterOptions(nodes=len(NODES), brokers=needs.brokers)
-    servers = plan_servers(directory, options, more_ports=wires_count)
+    assert not (needs.is_wired and needs.has_moving_brokers), "one way to a broker at a time"
+    named_count = needs.brokers if needs.has_moving_brokers else 0
+    servers = plan_servers(directory, options, more_ports=wires_count + named_count)
+    addresses = None
+    if named_count:
+        ports = [next(servers.ports) for _ in range(named_count)]
+        addresses = BrokerAddresses(directory, servers, ports)
     wires: list[Wire] = []
     if needs.is_wired:
         wires += _wire_brokers(directory, servers)
         etcd = servers.etcd.address.removeprefix("http://")
         wires += [Wire(name, ETCD, next(servers.ports), etcd) for name in NODES]
-    plan = Plan(directory, needs, sabotage_file, servers, tuple(wires))
+    plan = Plan(directory, needs, sabotage_file, servers, tuple(wires), addresses)
     return plan, tuple(plan.node(n, next(servers.ports)) for n, _ in enumerate(NODES, 1))
 
 

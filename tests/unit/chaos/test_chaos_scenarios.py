@@ -137,6 +137,15 @@ def test_a_cut_and_a_wrong_clock_are_mended() -> None:
     assert struck(clock) == ["set_clock node-2 -5 3", "set_clock node-2 0 0"]
 
 
+def test_each_broker_moves_while_it_is_away_and_is_a_strike_of_its_own() -> None:
+    backend = Struck(brokers=("broker-1", "broker-2"))
+    striker = Striker(cast(Backend, backend), "t", lambda parts: sorted(parts)[0])
+    striker.strike(Fault(Kind.MOVE, Victim.BROKERS, for_ms=0))
+    each = ("terminate", "move", "start")
+    assert backend.calls == [f"{call} broker-{n}" for n in (1, 2) for call in each]
+    assert len(striker.struck) == 2 and "(broker-2)" in striker.struck[1][0]
+
+
 def test_nodes_are_restarted_one_after_the_other() -> None:
     calls = struck(Fault(Kind.ROLL, Victim.NODES))
     assert calls[:3] == ["terminate node-1", "start node-1", "terminate node-2"]

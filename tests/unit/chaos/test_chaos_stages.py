@@ -61,6 +61,8 @@ def test_a_cluster_that_begins_with_older_rules_is_nobody_elses() -> None:
         stages = staged(KNOWN.values(), by_brokers=by_brokers)
         [alone] = [stage for stage in stages if needs_of(stage).has_older_rules]
         assert [each.name for each in alone] == ["rules-switch"]
+        [moving] = [stage for stage in stages if needs_of(stage).has_moving_brokers]
+        assert [each.name for each in moving] == ["move-brokers"]
 
 
 def test_no_more_stages_than_needed_and_none_of_a_few() -> None:
@@ -76,6 +78,7 @@ def test_needs_follow_from_what_is_struck() -> None:
     assert KNOWN["full-disk"].needs == Needs(has_small_disks=True)
     assert KNOWN["rules-switch"].needs == Needs(has_older_rules=True)
     assert KNOWN["bounce-brokers"].needs == KNOWN["kill-coordinator"].needs == Needs(brokers=3)
+    assert KNOWN["move-brokers"].needs == Needs(brokers=3, has_moving_brokers=True)
 
 
 # --- Whose is what
