@@ -21,7 +21,7 @@ from delayd.dev.startup import ClusterOptions, plan_servers, start_planned
 from delayd.dev.supervision import environment_for
 from delayd.runtime.clock import SystemClock
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.rehearsal]
 
 CLOCK = SystemClock()
 GAP_MS_MAX = 10_000
