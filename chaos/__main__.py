@@ -6,6 +6,7 @@
     python -m chaos matrix
     python -m chaos matrix --backend docker --base my-debian:1
     python -m chaos checks
+    python -m chaos rehearse lost-marker --times 10 --seed 7
 
 Exit codes: 0 all is well, 1 a run failed, 2 usage.
 """
@@ -24,6 +25,8 @@ from chaos.backend import Backend, BackendError
 from chaos.catalogue import ON_DOCKER, SMOKE, scenarios
 from chaos.checks import CHECKS, checked, missed
 from chaos.processes.cluster import ProcessCluster
+from chaos.rehearsals.disasters import DISASTERS
+from chaos.rehearsals.rehearsing import rehearse
 from chaos.report import PAGE, line_of, note
 from chaos.scenario import DOCKER, PROCESSES, SMALL_REQUESTS, Needs, Scenario, lacking
 from chaos.stage_run import Run, results
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     seed = options.seed if options.seed is not None else secrets.randbelow(SEED_MAX)
     known = scenarios(seed)
+    if options.command == "rehearse":
+        return _rehearse(seed, options)
     if options.command == "list":
         for scenario in known.values():
             smoke = " (smoke)" if scenario.name in SMOKE else ""
@@ -105,6 +110,19 @@ def _check(seed: int, options: argparse.Namespace) -> int:
     return 1 if failed or len(found) < len(CHECKS) else 0
 
 
+def _rehearse(seed: int, options: argparse.Namespace) -> int:
+    names = options.names or [*DISASTERS]
+    if unknown := [name for name in names if name not in DISASTERS]:
+        known = ", ".join(DISASTERS)
+        print(f"chaos: there is no disaster {unknown[0]!r}, only {known}", file=sys.stderr)
+        return 2
+    with interrupts_raised():
+        with_audit = not options.witness_only
+        failed = rehearse(names, seed, options.times, options.out, _tell, with_audit=with_audit)
+    print(f"chaos: {len(names) * options.times - failed} well, {failed} failed, SEED={seed}")
+    return 1 if failed else 0
+
+
 def _docker(options: argparse.Namespace) -> Callable[[Path, Needs, int], Backend]:
     """How clusters of containers are made. BackendError if there is no daemon, or no SDK."""
     try:
@@ -127,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "those that are named"),
         ("smoke", "the six that matter most, small"),
         ("matrix", "all, at full size"),
+        ("rehearse", "disasters, mended by the commands of docs/disaster-recovery.md"),
         ("checks", "with one guarantee broken on purpose: each must be found"),
     ):
         command = commands.add_parser(name, help=told)
@@ -145,6 +164,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(names=())
         if name == "run":
             command.add_argument("names", nargs="+", metavar="SCENARIO")
+        if name == "rehearse":
+            command.add_argument("names", nargs="*", metavar="DISASTER", help="; ".join(DISASTERS))
+            command.add_argument("--times", type=int, default=1, help="each, with other seeds")
     return parser
 
 

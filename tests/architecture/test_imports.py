@@ -134,8 +134,8 @@ def test_twins_are_for_tests(twin: str) -> None:
 
 def test_the_judge_of_loads_knows_nothing_of_what_it_judges() -> None:
     graph = graph_of("chaos")
-    # What starts clusters, and nothing that judges.
-    doors = ["chaos.docker", "chaos.processes", "chaos.__main__"]
+    # What starts clusters and runs their commands, and nothing that judges or counts.
+    doors = ["chaos.docker", "chaos.processes", "chaos.rehearsals", "chaos.__main__"]
     assert len(graph) > 3 and intruders(graph, "delayd", doors) == []
     assert unused_doors(graph, "delayd", doors) == []
     judging = {"reference_model", "judge", "acknowledgements", "order", "cross_check", "evidence"}

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
-from lost_markers import lose_tail
 from nodes import CLOCK, HANGS_S, NodeProcess, delayd_in_process, node_group, wait_for
 from topics_read import Seen, read_until
 
+from chaos.rehearsals.lost_markers import lose_tail
 from delayd.bus.confluent import ConfluentBus
 from delayd.bus.raw import Marker, Place
 from delayd.cluster.connect import open_raw_log

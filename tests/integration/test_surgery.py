@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from defects.batches import LogRecord, batches_of
 from defects.surgery import PartitionLog, Surgeon
 from kafka import KafkaConsumer, TopicPartition
 from nodes import HANGS_S
 from topics_read import all_of
 
+from chaos.batches import LogRecord, batches_of
 from delayd.bus import Record
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.cluster import LocalCluster

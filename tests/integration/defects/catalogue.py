@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from chaos.batches import LogRecord
 from chaos.records import Logged
-from defects.batches import LogRecord
 from defects.operation import Expected, Operation
 from defects.past import Victim
 from delayd.bus.murmur2 import partition_of

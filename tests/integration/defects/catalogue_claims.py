@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from defects.batches import LogRecord
+from chaos.batches import LogRecord
 from defects.catalogue import Plant, has_no_id, kills_one_for_a_target, partition_for
 from defects.operation import Expected, Operation, saying
 from defects.past import Past, Step, Told, Victim, source_of

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chaos.batches import LogRecord
 from chaos.records import Logged
-from defects.batches import LogRecord
 from defects.past import Past, Told, Victim
 from defects.surgery import Change, PartitionLog, Surgeon
 

@@ -12,11 +12,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
-from defects.batches import LogRecord, batches_of, new_batch
-
-DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
+from chaos.batches import DERIVED, LogRecord, batches_of, new_batch
 
 Change = Callable[[LogRecord], LogRecord | None]
 """The record instead of one, with the same offset; None cuts it out."""

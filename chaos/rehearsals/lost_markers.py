@@ -7,8 +7,7 @@ Not here: what delayd makes of it.
 from pathlib import Path
 from typing import NamedTuple
 
-from defects.batches import HEAD_BYTES, batches_of
-from defects.surgery import DERIVED
+from chaos.batches import DERIVED, HEAD_BYTES, batches_of
 
 BOOKS = (
     ".kafka_cleanshutdown",

@@ -25,6 +25,8 @@ _BODY: Final = Struct(">hiqqqhii")
 HEAD_BYTES: Final = _HEAD.size + _BODY.size
 LENGTH_FROM: Final = 12
 """A batch's length counts from here."""
+DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
+"""Files beside a segment, which a broker makes again from it."""
 MAGIC: Final = 2
 CODEC_BITS: Final = 0x07
 GZIP: Final = 1
