@@ -15,7 +15,8 @@ in, the careful reader reads alone (`Bus.consumer`).
 
 Invariant: what is handed out is what the careful reader alone would hand out. It rests on the fast
 reader handing out what it fetched of a partition in one piece: a batch is cut only where a poll
-returns as many records as it was asked for, and then the next poll begins with the rest.
+is full, and then the next poll begins with the rest. Events, such as the end of a partition, take
+the places of records: a poll that returns more than half of what it was asked for may be full.
 """
 
 from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ class GuardedConsumer:
         try:
             while True:
                 found = self._fast.poll(records_max, 0 if self._held else timeout_ms)
-                if not self._take(found, is_cut=0 < len(found) == records_max):
+                if not self._take(found, is_cut=2 * len(found) > records_max):
                     return
         except BatchError as error:
             self._examine(error.partition, error.offset)

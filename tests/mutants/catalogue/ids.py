@@ -371,11 +371,11 @@ IDS = (
     ),
     one_edit(
         "cut-batch-handed-out",
-        "the end of a full poll is held until its batch has ended",
+        "the end of a full poll is held until its batch has ended, and events count in it",
         "frontier.md#unreadable-batches",
         GUARD,
+        "is_cut=2 * len(found) > records_max)",
         "is_cut=0 < len(found) == records_max)",
-        "is_cut=False)",
         f"{GUARDED}::test_a_guarded_reader_reads_what_a_careful_one_reads",
     ),
     one_edit(
