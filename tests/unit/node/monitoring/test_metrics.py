@@ -19,7 +19,8 @@ from prometheus_client.samples import Sample
 from delayd import __version__
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
 from delayd.node.monitoring.http import build_app
-from delayd.node.monitoring.metrics import FAMILIES, PROCESS_METRICS, Exposition, Family, Kind
+from delayd.node.monitoring.metric_families import FAMILIES, Family, Kind
+from delayd.node.monitoring.metrics import PROCESS_METRICS, Exposition
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from replication.election_facts import ResignReason, State
