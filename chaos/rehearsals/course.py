@@ -1,7 +1,8 @@
 """The cluster of a rehearsal, what is asked of it, and the count of what came.
 
 Nodes and servers are those of `delayd dev`. Some messages have ids, and some of these are
-cancelled at once: they may come or not, which the audit judges; all others must come once.
+cancelled once they are sent, with a verdict: they may come or not, which the audit judges; all others must come
+once.
 """
 
 import json
@@ -127,7 +128,7 @@ class Course:
             for each in told:
                 each.result(TIMEOUT_S)
             for n in (n for n in chosen if str(n) in CANCELLED):
-                client.cancel(f"m-{n}", wait=False)
+                client.cancel(f"m-{n}")
 
     def warm_up(self) -> None:
         """Deliver one message to each partition: a target that shows something from long before a

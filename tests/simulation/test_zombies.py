@@ -7,8 +7,10 @@ from simulated.run import simulate
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
 FRESH_SEEDS = 2
-RED_WITHOUT_THE_RULE = (4, 9, 22, 44, 47, 53)
-"""Seeds in which a stale read of the frontier delivered messages again."""
+STALE_RUNS = 4
+"""So many runs have to meet a stale read of the frontier ..."""
+SEEDS_MAX = 60
+"""... within these seeds, of which some third does: which, changes with whatever is simulated."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -29,6 +31,10 @@ def test_a_stale_read_of_the_frontier_doubles_nothing() -> None:
 
     Rules: stale-read
     """
-    runs = [well(simulate(seed, zombies=True)) for seed in RED_WITHOUT_THE_RULE]
-    assert all(run.faults["zombie leader"] for run in runs)
-    assert [run.seed for run in runs if "takeover_stale" not in "\n".join(run.trace)] == []
+    met = 0
+    for seed in range(SEEDS_MAX):
+        run = well(simulate(seed, zombies=True))
+        met += "takeover_stale" in "\n".join(run.trace)
+        if met == STALE_RUNS:
+            break
+    assert met == STALE_RUNS
