@@ -1,8 +1,8 @@
 """The cluster of a rehearsal, what is asked of it, and the count of what came.
 
-Nodes and servers are those of `delayd dev`. Some messages have ids, and some of these are
-cancelled once they are sent, with a verdict: they may come or not, which the audit judges; all others must come
-once.
+Nodes and servers are those of `delayd dev`. Some messages have ids, and some of these are cancelled
+once all are sent, and get a verdict: they may come or not, which the audit judges. All others must
+come once.
 """
 
 import json
