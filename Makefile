@@ -76,9 +76,9 @@ test: check-fast  ## every check, and every test but the rehearsals (real Kafka,
 	wait $$beside || wrong=1; cat $$said; exit $$wrong
 
 test-seeds: setup  ## the seeds of `make test`
-	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 50 --fresh 10
-	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 20 --fresh 4
-	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 12 --fresh 2
+	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 30 --fresh 10
+	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 12 --fresh 4
+	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 8 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 4 --fresh 2
 	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 5 --fresh 2
 

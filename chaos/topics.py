@@ -18,10 +18,13 @@ FRONTIER: Final = "delayd-frontier"
 class Topics:
     """Reaches Kafka as users do. All methods raise BackendError if Kafka does not do it."""
 
-    def __init__(self, bootstrap: str, *, copies: int, cluster: str) -> None:
+    def __init__(
+        self, bootstrap: str, *, copies: int, cluster: str, frontier: str = FRONTIER
+    ) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._copies = copies
         self._cluster = cluster
+        self._frontier = frontier
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a target, stamped by the broker."""
@@ -37,8 +40,9 @@ class Topics:
         """Return the broker by Kafka's rule: Java's hash of the id, modulo the partitions of the
         transaction log."""
         try:
-            asked = self._admin.describe_topics(TopicCollection([FRONTIER]))[FRONTIER]
-            realm = f"{self._cluster}/{asked.result(TIMEOUT_S).topic_id}"
+            asked = self._admin.describe_topics(TopicCollection([self._frontier]))
+            topic_id = asked[self._frontier].result(TIMEOUT_S).topic_id
+            realm = f"{self._cluster}/{topic_id}"
             found = self._admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
             raise BackendError(f"nobody knows the coordinator: {error}") from error

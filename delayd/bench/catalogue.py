@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from delayd.bench.audits import bench_audit
 from delayd.bench.context import Context, Sizes
 from delayd.bench.errors import BenchError
-from delayd.bench.failovers import bench_failover, bench_handover
+from delayd.bench.failovers import bench_failover, bench_freeze, bench_handover
 from delayd.bench.figures import Figure
 from delayd.bench.hot_second import bench_hot_second
 from delayd.bench.lateness import bench_lateness
@@ -38,6 +38,7 @@ ON_BROKERS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "hot-second": bench_hot_second,
     "lateness": bench_lateness,
     "failover": bench_failover,
+    "freeze": bench_freeze,
     "handover": bench_handover,
 }
 """Each starts the nodes that it needs."""
@@ -67,6 +68,7 @@ WANTED: Final[dict[str, Wanted]] = {
         Sizes(runs=1, rate=5_000, seconds=5, pending=50_000),
     ),
     "failover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
+    "freeze": Wanted(Sizes(runs=10, rate=2_000), Sizes(runs=1, rate=2_000)),
     "handover": Wanted(Sizes(runs=20, rate=2_000), Sizes(runs=2, rate=2_000)),
     "scale": Wanted(
         Sizes(runs=3, messages=100_000, rate=5_000, seconds=5, pending=10 * MILLION),
@@ -84,7 +86,8 @@ WANTED: Final[dict[str, Wanted]] = {
     "audit": Wanted(Sizes(runs=3, messages=200_000), Sizes(runs=1, messages=20_000)),
 }
 
-ALL: Final = (*ON_BROKERS, *ON_PAIR)
+ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name != "freeze")
+"""Most of `freeze` is a setting, the time of suspicion."""
 
 
 def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:

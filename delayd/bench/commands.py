@@ -49,7 +49,8 @@ Pending = Annotated[
     int | None, typer.Option(min=100, help="Messages pending meanwhile, due much later.")
 ]
 Runs = Annotated[
-    int | None, typer.Option(min=1, max=100, help="Runs; in failover and handover, kills.")
+    int | None,
+    typer.Option(min=1, max=100, help="Runs; in failover, freeze, handover, ends of masters."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for all.")]
 Bootstrap = Annotated[

@@ -1,12 +1,13 @@
-"""`delayd bench failover` and `handover`: the master ends, again and again, under an even load.
+"""`delayd bench failover`, `freeze`, `handover`: the master ends, again and again, under a load.
 
-Failover: SIGKILL; the time from the signal to the first record of the successor at a read_committed
-reader. Handover: SIGTERM; the longest time without any record around it. Each ended node is started
-again before the next one ends. They are compared with the time that the bare driver needs to take
-over a transactional id and be read, when no death has to be noticed first.
+Failover: SIGKILL; freeze: SIGSTOP, until another node delivers; the time from the signal to the
+first record of the successor at a read_committed reader. Handover: SIGTERM; the longest time
+without any record around it. Each ended node is started again before the next one ends. They are
+compared with the time that the bare driver needs to take over a transactional id and be read, when
+no death has to be noticed first.
 """
 
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGSTOP, SIGTERM, Signals
 from threading import Event
 from typing import Final
 
@@ -24,10 +25,9 @@ from delayd.bench.sending import finish, sending
 from delayd.dev.ledger import Kill
 
 NODES: Final = 3
-KILL_PERIOD_S: Final = 9
-"""Between two ends: three times the lease, so that each begins from a calm cluster."""
-
-STOP_PERIOD_S: Final = 5
+PERIOD_S: Final = {SIGKILL: 9, SIGSTOP: 9, SIGTERM: 5}
+"""Between two ends: three times the lease, where one may have to be waited for, so that each begins
+from a calm cluster."""
 
 FIRST_S: Final = 2
 TAIL_S: Final = 4
@@ -37,17 +37,22 @@ AGAINST: Final = "bare takeover"
 
 def bench_failover(context: Context) -> list[Figure]:
     """Kill the master with SIGKILL, `runs` times."""
-    return _bench(context, "failover", gently=False)
+    return _bench(context, "failover", SIGKILL)
+
+
+def bench_freeze(context: Context) -> list[Figure]:
+    """Freeze the master with SIGSTOP, `runs` times."""
+    return _bench(context, "freeze", SIGSTOP)
 
 
 def bench_handover(context: Context) -> list[Figure]:
     """End the master with SIGTERM, `runs` times."""
-    return _bench(context, "handover", gently=True)
+    return _bench(context, "handover", SIGTERM)
 
 
-def _bench(context: Context, name: str, *, gently: bool) -> list[Figure]:
+def _bench(context: Context, name: str, signal: Signals) -> list[Figure]:
     sizes = context.sizes
-    period_s = STOP_PERIOD_S if gently else KILL_PERIOD_S
+    period_s = PERIOD_S[signal]
     kafka = context.brokers.client
     measured = Measured()
     with running(context.brokers, NODES) as nodes:
@@ -64,17 +69,17 @@ def _bench(context: Context, name: str, *, gently: bool) -> list[Figure]:
                 at_ms = first_due_ms + (FIRST_S + run * period_s) * 1000
                 Event().wait(max(0, at_ms - nodes.clock.wall_ms()) / 1000)
                 context.tell(f"{name}, run {run + 1}")
-                ends.append(_end_master(nodes, gently=gently))
+                ends.append(_end_master(nodes, signal))
             finish(sender)
             found = received(reader, load.end_ms + LATE_MS_MAX)
     for end, other in zip(ends, bare, strict=True):
-        _add(measured, name, found, end, other, gently=gently)
+        _add(measured, name, found, end, other, signal)
     measured.add_faults(name, found.faults())
     return measured.figures()
 
 
-def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
-    """End the master, and start it again when another node delivers."""
+def _end_master(nodes: BenchNodes, signal: Signals) -> Kill:
+    """End the master, and start or wake it again when another node delivers."""
     found: list[str | None] = [None]
 
     def has_master() -> bool:
@@ -85,18 +90,21 @@ def _end_master(nodes: BenchNodes, *, gently: bool) -> Kill:
     name = found[0]
     assert name is not None
     at_ms = nodes.clock.wall_ms()
-    gone_ms = nodes.end(name, SIGTERM if gently else SIGKILL)
+    gone_ms = nodes.freeze(name) if signal == SIGSTOP else nodes.end(name, signal)
     nodes.wait(has_master, MASTER_S_MAX, "another node delivers", QUICK_LOOK_MS)
-    nodes.start(name)
+    if signal == SIGSTOP:
+        nodes.thaw(name)
+    else:
+        nodes.start(name)
     return Kill(at_ms, gone_ms)
 
 
 def _add(
-    measured: Measured, name: str, found: Receipts, end: Kill, bare_ms: int, *, gently: bool
+    measured: Measured, name: str, found: Receipts, end: Kill, bare_ms: int, signal: Signals
 ) -> None:
     """Add the figures of one end of a master."""
-    if gently:
-        until_ms = end.at_ms + STOP_PERIOD_S * 1000 // 2
+    if signal == SIGTERM:
+        until_ms = end.at_ms + PERIOD_S[signal] * 1000 // 2
         silence_ms = found.silence_ms(end.at_ms, until_ms)
         measured.add(f"{name}-gap", "ms without a record", silence_ms, AGAINST, bare_ms)
         return

@@ -28,7 +28,13 @@ from delayd.dev.kafka import create_topic
 from delayd.dev.nodes import ask_node, master_of, plan_node, read_status
 from delayd.dev.parts import State, last_words
 from delayd.dev.ports import pick_ports
-from delayd.dev.processes import ProcessIdentity, processes_of, send, wait_until_gone
+from delayd.dev.processes import (
+    ProcessIdentity,
+    processes_of,
+    send,
+    wait_until_gone,
+    wait_until_stopped,
+)
 from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
 from delayd.runtime.clock import SystemClock, wait_until
@@ -56,6 +62,7 @@ class BenchNodes:
         self._opened = contextlib.ExitStack()
         self._state = State(())
         self._topics: list[str] = []
+        self._frozen: set[str] = set()
 
     def __enter__(self) -> Self:
         with self._opened:
@@ -128,13 +135,29 @@ class BenchNodes:
         self._state = self._state.with_part(replace(part, process=None))
         return self.clock.wall_ms()
 
+    def freeze(self, name: str) -> int:
+        """Stop a node with SIGSTOP; until `thaw` nobody asks it anything. Return the wall time at
+        which it surely stood still."""
+        process = self._process(name)
+        send(process, Signals.SIGSTOP)
+        if not wait_until_stopped(process, STOP_TIMEOUT_MS):
+            raise BenchError(f"{name} was not stopped")
+        self._frozen.add(name)
+        return self.clock.wall_ms()
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen node go on."""
+        send(self._process(name), Signals.SIGCONT)
+        self._frozen.discard(name)
+
     def pid(self, name: str) -> int:
         """Return the process id of a running node."""
         return self._process(name).pid
 
     def master(self) -> str | None:
         """Return the node that says it delivers."""
-        return master_of(self._state)
+        asked = [part for part in self._state.parts if part.name not in self._frozen]
+        return master_of(State(tuple(asked)))
 
     def term(self) -> int:
         """Return the newest term that a node knows of: one more for each takeover."""

@@ -78,13 +78,17 @@ EXPLAINED: Final[dict[str, str]] = {
     "failover": (
         "Three nodes under an even load; the master gets `kill -9`, again and again. "
         "`failover-gap` is the time from the signal to the successor's first record at a "
-        "`read_committed` reader, most of it the lease of 3 seconds. `failover-caught-up` is the "
-        "time until a message is at most 100 ms late. Compared with the time that the bare driver "
-        "needs to take over the transactional id of a producer in the middle of a transaction."
+        "`read_committed` reader. `failover-caught-up` is the time until a message is at most "
+        "100 ms late. Compared with the time that the bare driver needs to take over the "
+        "transactional id of a producer in the middle of a transaction."
+    ),
+    "freeze": (
+        "The same with SIGSTOP, which leaves the master's connections open, until another node "
+        "delivers: most of it is the time of suspicion, 1 second."
     ),
     "handover": (
-        "The same with SIGTERM. The figure is the longest time without a record at the reader "
-        "around each signal."
+        "The same with SIGTERM, after which the master hands over. The figure is the longest time "
+        "without a record at the reader around each signal."
     ),
     "scale": (
         "Two clusters of one node each, side by side: one with very many messages pending over 30 "

@@ -167,6 +167,11 @@ class Cluster(Protocol):
     def broker_count(self, timeout_ms: int) -> int:
         """Return how many brokers are registered and alive."""
 
+    def broker_settings(self, timeout_ms: int) -> dict[int, Mapping[str, str]]:
+        """Return the settings of each broker that tells them to this client, by the broker's id.
+
+        KafkaUnreachableError only if it is not known which brokers there are."""
+
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
         """Return the states of those topics that exist.
 

@@ -9,10 +9,6 @@ fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit
 import asyncio
 import secrets
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -24,7 +20,6 @@ from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.config.cluster_key import check_key, fingerprint, proof_key
 from delayd.config.node import NodeConfig
-from delayd.coordination import Coordination
 from delayd.errors import (
     BufferTrimmedError,
     CorruptionError,
@@ -42,7 +37,7 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.kafka_contact import KafkaContact
-from delayd.node.election.pulse_line import Exchange, HttpExchange
+from delayd.node.election.pulse_line import HttpExchange
 from delayd.node.export.exporter import Exporter
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.ingest_watch import IngestWatch
@@ -52,7 +47,6 @@ from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
-from delayd.node.snapshots.choosing import Choice
 from delayd.node.snapshots.donor import Donor
 from delayd.node.snapshots.fetching import ready_directory
 from delayd.node.snapshots.leftovers import Leftovers
@@ -65,14 +59,16 @@ from delayd.node.startup_checks import (
     enter_cluster,
     heavy_batches_end,
     newest_of,
+    note_slow_brokers,
     takes_heavy_batches,
 )
+from delayd.node.surroundings import Surroundings
 from delayd.node.target_probes import TargetProbes
 from delayd.node.trimmed_start import begin_at, provable_beginnings, starts_beyond
 from delayd.runtime import native
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
-from delayd.runtime.threads import SystemThreads, Threads
+from delayd.runtime.threads import SystemThreads
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.draft import note_damage
 from delayd.wheel.layout import Layout
@@ -82,65 +78,11 @@ from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.settings import AT_LEAST_ONCE, Settings
+from replication.settings import AT_LEAST_ONCE
 
 log = structlog.get_logger()
 
 THREAD_STOP_S = 20
-
-
-class Fetcher(Protocol):
-    """Gets another node's wheel in place of this node's."""
-
-    told: str | None
-    """Why it got one, or did not, if there was a choice."""
-
-    async def fetch(self, bus: Bus, settings: Settings, why: DelaydError) -> None:
-        """Return when the directory holds another wheel. Raises an error like `why`, DiskError."""
-
-    def weigh(self, bus: Bus, replica: Replica) -> None:
-        """Raise CopyIsFasterError if this node had better have another node's wheel."""
-
-    async def fetch_instead(self, bus: Bus, settings: Settings, choice: Choice) -> None:
-        """Return when the directory holds a good wheel, another one or the same. DiskError."""
-
-
-class Admin(Protocol):
-    """The admin port, which a node turns on and off."""
-
-    should_exit: bool
-    """Set to end `serve`."""
-
-    async def serve(self) -> None:
-        """Answer until `should_exit` is set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """All that a node touches: a machine, a network, the brokers, etcd. The simulator has its own.
-
-    Not here: LevelDB and the exports, which only the node touches, on the disk of the wheel.
-    """
-
-    clock: Clock
-    coordination: Coordination
-    """Enters the cluster's realm when its settings are known."""
-    open_bus: Callable[[int | None], Bus]
-    """Connects to the brokers, given the largest record that must be produced, if it is known."""
-    open_admin: Callable[[NodeView], Admin]
-    open_wheel: Callable[[Path, int], Wheel]
-    """Opens the wheel in a folder, for so many partitions."""
-    open_reserve: Callable[[Path, int], Reserve]
-    """Finds what is reserved in that folder, for so many bytes of `disk_free_min_bytes`."""
-    threads: Threads
-    new_nonce: Callable[[], str]
-    """Another one at every call: it distinguishes the lives of a node."""
-    fetcher: Fetcher | None = None
-    """Gets another node's wheel; None: this node cannot ask others."""
-    watches_ingest: bool = False
-    """Whether brokers are asked every second how far the buffer goes."""
-    exchange: Exchange | None = None
-    """Connects to the pulses of other nodes; None: it waits for the lease of a dead master."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
@@ -179,6 +121,7 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
     check_rates(config, seen.record)
+    await asyncio.to_thread(note_slow_brokers, bus, int(config.connect_timeout_s * 1000))
     # What the cluster accepts decides what its producers must be able to write.
     largest = seen.record.settings.record_bytes_max + RECORD_MARGIN_BYTES
     bus = surroundings.open_bus(largest)

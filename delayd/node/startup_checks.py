@@ -7,6 +7,9 @@ import contextlib
 import json
 import shutil
 from collections.abc import Mapping
+from typing import Final
+
+import structlog
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
@@ -19,7 +22,9 @@ from delayd.errors import (
     BufferPositionError,
     ConfigError,
     DiskError,
+    KafkaUnreachableError,
     OtherClusterError,
+    TopicMismatchError,
 )
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
@@ -27,7 +32,14 @@ from delayd.runtime.threads import Threads
 from replication.record import FrontierRecord
 from replication.settings import NAMED_BY_CLUSTER, SMOOTHING_RULES, Settings
 
+log = structlog.get_logger()
+
 MARKER_POLL_S = 0.1
+
+BROKER_SESSION: Final = "broker.session.timeout.ms"
+BROKER_SESSION_MS_MAX: Final = 10_000
+"""Until a broker's session is over Kafka keeps it as leader and replica, though it is frozen or
+dead, and no transaction ends that needs it. A little more than Kafka's default of 9 s."""
 
 
 def newest_of(
@@ -109,6 +121,25 @@ def check_rates(config: NodeConfig, record: FrontierRecord) -> None:
             f"and smoothing needs {SMOOTHING_RULES}",
             remedy="leave rate_max out, or switch the cluster with `delayd upgrade rules`",
         )
+
+
+def note_slow_brokers(bus: Bus, timeout_ms: int) -> None:
+    """Log if a broker that hangs may hold up all deliveries for longer than Kafka's defaults let
+    it. Says nothing where brokers do not tell their settings, or there is only one."""
+    with (
+        contextlib.suppress(KafkaUnreachableError, TopicMismatchError),
+        contextlib.closing(bus.cluster()) as cluster,
+    ):
+        told = cluster.broker_settings(timeout_ms)
+        session_ms = max((int(each.get(BROKER_SESSION) or 0) for each in told.values()), default=0)
+        if len(told) > 1 and session_ms > BROKER_SESSION_MS_MAX:
+            log.warning(
+                "brokers_replaced_slowly",
+                setting=BROKER_SESSION,
+                session_ms=session_ms,
+                remedy=f"set {BROKER_SESSION} to {BROKER_SESSION_MS_MAX} or less: see "
+                "docs/operations.md, 'A transaction that cannot end'",
+            )
 
 
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:

@@ -74,7 +74,12 @@ DOORS: dict[str, tuple[str, ...]] = {
         "delayd.cluster.connect",
     ),
     "delayd.coordination.etcd": ("delayd.cluster.connect",),
-    "delayd.node.monitoring": ("delayd.node.fetcher", "delayd.node.monitoring", "delayd.node.node"),
+    "delayd.node.monitoring": (
+        "delayd.node.fetcher",
+        "delayd.node.monitoring",
+        "delayd.node.node",
+        "delayd.node.surroundings",
+    ),
 }
 
 TWINS = ("delayd.bus.memory", "delayd.coordination.memory")

@@ -118,6 +118,11 @@ def test_brokers_are_counted(desk: Desk) -> None:
     assert desk.cluster.broker_count(TIMEOUT_MS) == 1
 
 
+def test_brokers_tell_their_settings(desk: Desk) -> None:
+    [told] = desk.cluster.broker_settings(TIMEOUT_MS).values()
+    assert int(told["broker.session.timeout.ms"]) > 0
+
+
 def test_unreachable_brokers_are_an_error_of_administration_and_producer_only(desk: Desk) -> None:
     bus = desk.site.unreachable_bus()
     cluster, producer, consumer = (
@@ -130,6 +135,8 @@ def test_unreachable_brokers_are_an_error_of_administration_and_producer_only(de
     before_ms = clock.monotonic_ms()
     with pytest.raises(KafkaUnreachableError):
         cluster.broker_count(300)
+    with pytest.raises(KafkaUnreachableError):
+        cluster.broker_settings(300)
     with pytest.raises(KafkaUnreachableError):
         cluster.describe(["any"], 300)
     with pytest.raises(KafkaUnreachableError):

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
-from exporting_node import SETTINGS, cut, limits
+from exporting_node import BEGIN_MS, SETTINGS, cut, limits, schedule
 from one_node import open_replica
 
 from delayd.bus import Record
@@ -18,6 +19,54 @@ from delayd.runtime.clock import SystemClock
 from delayd.wheel import FrameKind
 
 FAST_BYTES_PER_S = 2**40
+HOUR_MS = 3_600_000
+PARTITIONS = 2
+Otherwise = Callable[[Record], Record | None]
+
+
+def spread(count: int, first: int = 0, seed: int = 1) -> list[Record]:
+    """Schedules in both partitions, due within a minute or within a day."""
+    random = Random(seed)
+    return [
+        schedule(
+            first + n,
+            BEGIN_MS + random.choice([random.randrange(60_000), random.randrange(23 * HOUR_MS)]),
+            partition=n % PARTITIONS,
+            value=random.randbytes(random.randrange(200)),
+        )
+        for n in range(count)
+    ]
+
+
+def due_of(record: Record) -> int:
+    return int(dict(record.headers)["delayd-due"] or b"")
+
+
+def named(record: Record) -> str:
+    return f"{record.partition}/{record.offset}"
+
+
+def lost(which: Record) -> Otherwise:
+    return lambda record: None if record is which else record
+
+
+def altered(which: Record) -> Otherwise:
+    return lambda r: r._replace(value=b"something else") if r is which else r
+
+
+def due_later(which: Record, by_ms: int) -> Otherwise:
+    def later(record: Record) -> Record:
+        if record is not which:
+            return record
+        headers = [(n, b"%d" % (due_of(which) + by_ms) if n == "delayd-due" else v)
+                   for n, v in record.headers]  # fmt: skip
+        return record._replace(headers=headers)
+
+    return later
+
+
+def far(records: list[Record]) -> Record:
+    return max(records, key=due_of)
 
 
 class ComparingNode:

@@ -55,11 +55,17 @@ class ConfluentCluster(BrokerCluster[Question]):
     def broker_count(self, timeout_ms: int) -> int:
         """See the port. Any broker may answer: librdkafka asks one that it believes to be the
         controller when a cluster is to be described, whether it lives or not."""
-        question = self._question("counting the brokers", timeout_ms)
-        try:
-            return len(self._alive().list_topics(NO_TOPIC, timeout=timeout_ms / 1000).brokers)
-        except KafkaException as error:
-            raise question.unreachable(error.args[0].name()) from error
+        return len(self._brokers(self._question("counting the brokers", timeout_ms)))
+
+    def broker_settings(self, timeout_ms: int) -> dict[int, Mapping[str, str]]:
+        """See the port."""
+        question = self._question("asking brokers for their settings", timeout_ms)
+        answers = question.ask_some(
+            lambda some, s: self._alive().describe_configs(some, request_timeout=s),
+            [ConfigResource(ResourceType.BROKER, str(each)) for each in self._brokers(question)],
+            patience_ms=SURVEY_PATIENCE_MS,
+        )
+        return {int(resource.name): _told_by(each) for resource, each in answers.given.items()}
 
     def close(self) -> None:
         self._client = None
@@ -118,6 +124,14 @@ class ConfluentCluster(BrokerCluster[Question]):
         )
         silent = {(each.topic, each.partition) for each in answers.silent}
         return leaders.keys() - silent
+
+    def _brokers(self, question: Question) -> list[int]:
+        try:
+            return list(
+                self._alive().list_topics(NO_TOPIC, timeout=question.left_ms() / 1000).brokers
+            )
+        except KafkaException as error:
+            raise question.unreachable(error.args[0].name()) from error
 
     def _leaders(self, topic: str, question: Question) -> dict[int, int] | None:
         found: dict[str, TopicDescription] = question.ask_each(
@@ -224,10 +238,14 @@ def _state_of(described: TopicDescription, config: Mapping[str, Any]) -> TopicSt
             )
             for p in sorted(described.partitions, key=lambda p: p.id)
         ),
-        config={key: entry.value for key, entry in config.items()},
+        config=_told_by(config),
         may_write=None if operations is None else AclOperation.WRITE in operations,
         may_read=None if operations is None else AclOperation.READ in operations,
     )
+
+
+def _told_by(config: Mapping[str, Any]) -> dict[str, str]:
+    return {key: entry.value for key, entry in config.items()}
 
 
 def _leaders_in(state: TopicDescription) -> dict[int, int]:

@@ -10,7 +10,12 @@ from typing import Any
 
 from delayd.bus import Survey
 from delayd.bus.kafka_python.connections import close_driven, open_client
-from delayd.bus.kafka_python.descriptions import describe, metadata_request, survey
+from delayd.bus.kafka_python.descriptions import (
+    broker_settings,
+    describe,
+    metadata_request,
+    survey,
+)
 from delayd.bus.kafka_python.library import (
     CreateTopicsRequest,
     IsolationLevel,
@@ -36,6 +41,11 @@ class KafkaPythonCluster(BrokerCluster[Question]):
     def broker_count(self, timeout_ms: int) -> int:
         question = self._question("counting the brokers", timeout_ms)
         return len(question.ask(lambda: metadata_request([])).brokers)
+
+    def broker_settings(self, timeout_ms: int) -> dict[int, Mapping[str, str]]:
+        question = self._question("asking brokers for their settings", timeout_ms)
+        brokers = [each.node_id for each in question.ask(lambda: metadata_request([])).brokers]
+        return broker_settings(brokers, question)
 
     def close(self) -> None:
         if self._client is not None:

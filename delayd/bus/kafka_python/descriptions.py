@@ -22,7 +22,8 @@ from delayd.bus.kafka_python.questions import Question, Said
 from delayd.bus.questions import Answers
 
 _TOPIC: Final = 2
-"""The resource type of topics in requests about settings."""
+_BROKER: Final = 4
+"""The types of resources in requests about settings."""
 
 
 def survey(names: list[str], question: Question, *, patience_ms: int) -> Survey:
@@ -52,6 +53,19 @@ def survey(names: list[str], question: Question, *, patience_ms: int) -> Survey:
 def describe(names: list[str], question: Question, *, patience_ms: int) -> Answers[Any]:
     """Return the descriptions of the partitions of those topics that exist, by name."""
     return question.ask_some(metadata_request, _read_metadata, names, patience_ms=patience_ms)
+
+
+def broker_settings(brokers: list[int], question: Question) -> dict[int, Mapping[str, str]]:
+    """Return the settings of those brokers that tell them. Each knows its own alone."""
+    answers = question.ask_brokers(
+        {each: DescribeConfigsRequest(resources=[(_BROKER, str(each), None)]) for each in brokers}
+    )
+    return {
+        broker: said.given
+        for broker, answer in answers.items()
+        for said in _read_configs(answer)
+        if said.error is None
+    }
 
 
 def metadata_request(names: list[str]) -> Any:

@@ -25,6 +25,11 @@ class MemoryCluster:
         self._reach(timeout_ms)
         return self._kafka.brokers
 
+    def broker_settings(self, timeout_ms: int) -> dict[int, Mapping[str, str]]:
+        """See the port."""
+        self._reach(timeout_ms)
+        return dict.fromkeys(range(1, 1 + self._kafka.brokers), self._kafka.broker_settings)
+
     def describe(self, topics: Iterable[str], timeout_ms: int) -> dict[str, TopicState]:
         """See the port."""
         found = self.survey(topics, timeout_ms)

@@ -35,6 +35,9 @@ CONFIG_DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Kafka's own defaults of the topic settings that delayd looks at."""
 
+BROKER_DEFAULTS: Final[Mapping[str, str]] = {"broker.session.timeout.ms": "9000"}
+"""The same of brokers."""
+
 RECORD_OVERHEAD_BYTES: Final = 70
 """About what Kafka adds to a lone record: the batch header, lengths and times."""
 
@@ -126,6 +129,7 @@ class MemoryKafka:
 
     clock: Clock
     brokers: int = 1
+    broker_settings: Mapping[str, str] = field(default_factory=lambda: BROKER_DEFAULTS)
     real_time: bool = False
     topics: dict[str, MemoryTopic] = field(default_factory=dict)
     coordinator: Coordinator = field(init=False)

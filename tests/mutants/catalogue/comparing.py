@@ -7,6 +7,7 @@ JUDGING = "delayd/node/comparing/judging.py"
 LOOKING = "delayd/node/comparing/looking.py"
 SIDE = "delayd/node/comparing/side.py"
 TESTS = "tests/unit/node/comparing/test_comparer.py"
+ROUNDS = "tests/unit/node/comparing/test_comparer_rounds.py"
 TABLE = "tests/unit/node/comparing/test_judging.py"
 SOURCE = "storage.md#comparing-running-nodes"
 
@@ -58,7 +59,7 @@ COMPARING: tuple[Mutant, ...] = (
         LOOKING,
         "            if self.broken_off == hour:\n",
         "            if False:\n",
-        f"{TESTS}::test_an_hour_that_takes_too_long_hides_none_behind_it_or_before_it",
+        f"{ROUNDS}::test_an_hour_that_takes_too_long_hides_none_behind_it_or_before_it",
         is_simulated=False,
     ),
     one_edit(
@@ -68,7 +69,7 @@ COMPARING: tuple[Mutant, ...] = (
         LOOKING,
         "                self.next_hour = hour\n",
         "",
-        f"{TESTS}::test_every_hour_is_compared_in_rounds_that_read_little",
+        f"{ROUNDS}::test_every_hour_is_compared_in_rounds_that_read_little",
         is_simulated=False,
     ),
     one_edit(

@@ -24,7 +24,8 @@ from delayd.errors import (
     KafkaUnreachableError,
 )
 from delayd.node.monitoring.node_view import NodeView
-from delayd.node.node import Surroundings, run_node_in
+from delayd.node.node import run_node_in
+from delayd.node.surroundings import Surroundings
 from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from simulated.bus import SimulatedBus
