@@ -43,6 +43,8 @@ PROVEN_S = 5
 """How long is delivered before the broker is struck."""
 SETTLE_MS = 120_000
 METADATA_TIMEOUT_S = 10
+READER_TIMEOUT_MS = 3_000
+"""The reader's, which asks the frozen broker, too: librdkafka's own is a minute."""
 
 
 class Spell(NamedTuple):
@@ -83,7 +85,7 @@ def play(servers: LocalCluster, nodes: BenchNodes, sizes: argparse.Namespace) ->
     first_due_ms = nodes.clock.wall_ms() + lead_ms(count) + READY_MS
     load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
     kafka = nodes.brokers.client
-    with reading(kafka, load) as reader:
+    with reading({**kafka, "socket.timeout.ms": str(READER_TIMEOUT_MS)}, load) as reader:
         fill(kafka, nodes.buffer, load)
         nodes.wait_until_ingested(count)
         time.sleep(max(0, first_due_ms - nodes.clock.wall_ms()) / 1000 + PROVEN_S)

@@ -25,6 +25,10 @@ Q = TypeVar("Q", bound="Patience")
 RETRY_MS: Final = 20
 """Pause before a question that came too early (no leader yet, not yet visible) is repeated."""
 
+ABSENT_PATIENCE_MS: Final = 500
+"""How long a topic that must be there is asked for: a broker may not know yet what another one has
+just made."""
+
 SURVEY_PATIENCE_MS: Final = 200
 """How long one topic whose metadata still spreads may hold up the answer about the others."""
 
@@ -56,7 +60,8 @@ class Patience:
         self, doing: str, timeout_ms: int, clock: Clock, refusal: Callable[[], str | None]
     ) -> None:
         self.timeout_ms: Final = timeout_ms
-        self._deadline_ms: Final = clock.monotonic_ms() + timeout_ms
+        self._begun_ms: Final = clock.monotonic_ms()
+        self._deadline_ms: Final = self._begun_ms + timeout_ms
         self._doing = doing
         self._clock = clock
         self._refusal = refusal
@@ -72,6 +77,10 @@ class Patience:
         """Wait a little before asking again; KafkaUnreachableError if the time is over."""
         if not self._pause_until(self._deadline_ms):
             raise self.unreachable(why)
+
+    def pause_within(self, patience_ms: int) -> bool:
+        """Wait a little; return False instead if so much time of this question is over."""
+        return self._pause_until(min(self._begun_ms + patience_ms, self._deadline_ms))
 
     def unreachable(self, why: str) -> KafkaUnreachableError:
         """Return the error for a question that nobody answers."""
@@ -205,11 +214,11 @@ class BrokerCluster(ABC, Generic[Q]):
         return self._survey(names, question, patience_ms)
 
     def _leaders_of(self, topic: str, question: Q) -> dict[int, int]:
-        leaders = self._leaders(topic, question)
-        if leaders is None:
-            raise TopicMismatchError(
-                f"the topic {topic} does not exist", remedy="create it, or correct its name"
-            )
+        while (leaders := self._leaders(topic, question)) is None:
+            if not question.pause_within(ABSENT_PATIENCE_MS):
+                raise TopicMismatchError(
+                    f"the topic {topic} does not exist", remedy="create it, or correct its name"
+                )
         return leaders
 
     @abstractmethod
