@@ -1,7 +1,7 @@
 """`delayd backup` and `delayd restore`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from delayd.commands.backup.keeping import (
     to_remove,
 )
 from delayd.commands.backup.keeping import verify as verify_all
-from delayd.commands.backup.manifest import names_in_future, names_of, owner_of, told_at
+from delayd.commands.backup.manifest import Manifest, names_in_future, names_of, owner_of, told_at
 from delayd.commands.backup.showing import (
     counts,
     listed_json,
@@ -31,6 +31,9 @@ from delayd.config.cli_options import AsJson
 from delayd.errors import BackupError, ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
+
+if TYPE_CHECKING:
+    from delayd.config.node import NodeConfig
 
 SPARE_BYTES = 256 * 1024 * 1024
 """What a node wants to have free (`disk_free_min_bytes`), where its configuration is not known."""
@@ -167,20 +170,11 @@ def restore(
         _say(f"passes over the newer backup {line}")
     spare_bytes = SPARE_BYTES
     if not without_kafka:
-        from delayd.cluster.connect import open_bus
-        from delayd.cluster.topics import load_settings
         from delayd.config.node import load
 
         node = load(config, into)
         spare_bytes = node.disk_free_min_bytes
-        timeout_ms = int(node.connect_timeout_s * 1000)
-        bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
-        settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
-        restoring.refuse_other_cluster(manifest, settings)
-        for line in restoring.refuse_trimmed(
-            manifest, settings, bus, timeout_ms, is_told=behind_the_log
-        ):
-            _say(f"no node will use this wheel: {line}")
+        _compare_with_cluster(manifest, node, behind_the_log)
     made = f"of {told_at(manifest.made_ms)}, from {manifest.about['node']}"
     begun = f"the wheel {made}: {counts(manifest)}"
     if not yes:
@@ -197,6 +191,23 @@ def restore(
         restored_json(name, manifest, str(into), restored),
         restored_lines(name, manifest, str(into)),
     )
+
+
+def _compare_with_cluster(manifest: Manifest, node: "NodeConfig", behind_the_log: bool) -> None:
+    """Refuse a backup of another cluster than this node's, or one that its buffer does not reach
+    back to; unless that is wanted, when it is said. Raises as `restoring` does."""
+    from delayd.cluster.connect import open_bus
+    from delayd.cluster.topics import load_settings
+    from delayd.commands.backup import restoring
+
+    timeout_ms = int(node.connect_timeout_s * 1000)
+    bus = open_bus(node.bootstrap, node.security.properties(), driver=node.driver)
+    settings = load_settings(bus, node.cluster, node.prefix, timeout_ms).record.settings
+    restoring.refuse_other_cluster(manifest, settings)
+    for line in restoring.refuse_trimmed(
+        manifest, settings, bus, timeout_ms, is_told=behind_the_log
+    ):
+        _say(f"no node will use this wheel: {line}")
 
 
 def _time_ms(text: str) -> int:

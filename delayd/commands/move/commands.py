@@ -115,16 +115,9 @@ def move(
     """
     if dry_run and yes:
         raise ConfigError("--dry-run and --yes contradict each other", remedy="choose one")
-    if frontier_from is not None and stopped_at is not None:
-        raise ConfigError(
-            "--stopped-at says nothing beside --frontier-from: the frontier tells what is done",
-            remedy="leave one of them out",
-        )
-    if frontier_from is not None and mirrored:
-        raise ConfigError(
-            "--mirrored says nothing beside --frontier-from: the frontier tells what is done",
-            remedy="leave one of them out",
-        )
+    if frontier_from is not None:
+        _refuse_beside_frontier("--stopped-at", is_said=stopped_at is not None)
+        _refuse_beside_frontier("--mirrored", is_said=mirrored)
     clock = SystemClock()
     stopped_ms = None if stopped_at is None else _moment(stopped_at)
     bus = open_bus(bootstrap, load_security(config).properties())
@@ -159,6 +152,15 @@ def move(
         lines.append("nothing was written; add --yes")
     typer.echo("\n".join(lines))
     raise typer.Exit(ExitCode.FINE if is_fine(moved) else ExitCode.PROBLEM)
+
+
+def _refuse_beside_frontier(option: str, *, is_said: bool) -> None:
+    """Raise ConfigError if an option is said that means nothing beside --frontier-from."""
+    if is_said:
+        raise ConfigError(
+            f"{option} says nothing beside --frontier-from: the frontier tells what is done",
+            remedy="leave one of them out",
+        )
 
 
 def _stopped_ms(said_ms: int | None, source: Source, clock: Clock) -> int:

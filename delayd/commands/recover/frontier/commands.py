@@ -1,9 +1,10 @@
 """`delayd recover frontier`."""
 
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +13,11 @@ from delayd.config.cli_options import AsJson
 from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
-from delayd.runtime.clock import SystemClock
+from delayd.runtime.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from delayd.commands.recover.frontier.recovering import Recovery
+    from delayd.config.node import NodeConfig
 
 TIMEOUT_MS = 30_000
 """Of one answer of a broker."""
@@ -74,11 +79,10 @@ def frontier(
     if dry_run and yes:
         raise ConfigError("--dry-run and --yes contradict each other", remedy="choose one")
     # `delayd recover --help` needs neither a driver nor a wheel.
-    from delayd.cluster.connect import open_bus, open_coordination
     from delayd.commands.move.source import Source
-    from delayd.commands.recover.frontier.recovering import Recovery, planned, run
+    from delayd.commands.recover.frontier.recovering import planned, run
     from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
-    from delayd.config.cluster_key import check_key, proof_key
+    from delayd.config.cluster_key import check_key
     from delayd.config.node import load
     from delayd.wheel.stopped import locked, open_stopped
 
@@ -86,19 +90,7 @@ def frontier(
     stopped_ms = clock.wall_ms() if stopped_at is None else _moment(stopped_at)
     key = node.cluster_key.get_secret_value()
     with ExitStack() as stack:
-        etcd = open_coordination(node.etcd, node.cluster, node.security)
-        recovery = Recovery(
-            bus=open_bus(node.bootstrap, node.security.properties(), driver=node.driver),
-            coordination=stack.enter_context(closing(etcd)),
-            cluster=node.cluster,
-            prefix=node.prefix,
-            proof_key=proof_key(key),
-            stopped_ms=stopped_ms,
-            takes_doubles=prefer is Preference.AT_LEAST_ONCE,
-            clock=clock,
-            timeout_ms=TIMEOUT_MS,
-            watch_s=WATCH_S,
-        )
+        recovery = stack.enter_context(_recovery(node, stopped_ms, prefer, clock))
         layout = stack.enter_context(locked(node.data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
         check_key(key, source.known.settings)
@@ -114,6 +106,30 @@ def frontier(
     if not yes and not as_json and recovered.is_lost:
         typer.echo("nothing was written; add --yes")
     raise typer.Exit(ExitCode.FINE if is_fine(recovered) else ExitCode.PROBLEM)
+
+
+@contextmanager
+def _recovery(
+    node: "NodeConfig", stopped_ms: int, prefer: Preference, clock: Clock
+) -> "Iterator[Recovery]":
+    """Yield what is to be recovered, with connections to its brokers and etcd."""
+    from delayd.cluster.connect import open_bus, open_coordination
+    from delayd.commands.recover.frontier.recovering import Recovery
+    from delayd.config.cluster_key import proof_key
+
+    with closing(open_coordination(node.etcd, node.cluster, node.security)) as etcd:
+        yield Recovery(
+            bus=open_bus(node.bootstrap, node.security.properties(), driver=node.driver),
+            coordination=etcd,
+            cluster=node.cluster,
+            prefix=node.prefix,
+            proof_key=proof_key(node.cluster_key.get_secret_value()),
+            stopped_ms=stopped_ms,
+            takes_doubles=prefer is Preference.AT_LEAST_ONCE,
+            clock=clock,
+            timeout_ms=TIMEOUT_MS,
+            watch_s=WATCH_S,
+        )
 
 
 def _moment(text: str) -> int:
