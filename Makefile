@@ -33,6 +33,9 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(NATIVE)  ## the checkout's own .venv with delayd in it
+ifeq ($(MAKECMDGOALS),setup)
+	@echo "delayd is in $(VENV). Next: . $(BIN)/activate && delayd dev up   (or: make demo)"
+endif
 
 $(STAMP): pyproject.toml
 	@python=""; \

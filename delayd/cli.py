@@ -7,10 +7,12 @@ Exit codes: 0 fine, 1 found a problem, 2 usage, 3 cannot reach Kafka or etcd. Wi
 carries one JSON object and nothing else.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -138,7 +140,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     help="Delayed messages for Kafka: exactly once, never early, through the death of any node.",
 )
@@ -153,21 +155,38 @@ def root(
 
     set_up_logs(as_json=False)
     if version:
-        typer.echo(f"delayd {__version__} ({native.described})")
+        typer.echo(_version())
         raise typer.Exit
+
+
+def _version() -> str:
+    return f"delayd {__version__} ({native.described})"
 
 
 def main() -> None:
     """Run `delayd`; an environment failure becomes one line on stderr and an exit code."""
     try:
+        if sys.argv[1:] == ["--version"]:
+            # Typer takes pydantic along, and the logs rich: three times what the answer costs.
+            print(_version())
+            return
         app()
     except DelaydError as error:
-        print(f"delayd: {error} [{error.code}]", file=sys.stderr)
+        line = f"delayd: {error} [{error.code}]"
+        print(line, file=sys.stderr)
         sys.stdout.flush()
+        _leave_word(line)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.PROBLEM)
+
+
+def _leave_word(line: str) -> None:
+    """Write why the process ends into the file that its supervisor reads, if one is named."""
+    if path := os.environ.get("DELAYD_TERMINATION_LOG"):
+        with contextlib.suppress(OSError):
+            Path(path).write_text(line)
 
 
 if __name__ == "__main__":

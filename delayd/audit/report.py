@@ -84,8 +84,8 @@ class Reign:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """A change of master, by the frontier's history. `gap_ms`: from the last step of the old term
-    to the first step of the new one that delivered something, null if none did."""
+    """A change of master, by the frontier's history. `gap_ms`: for how long messages that were due
+    waited for the new master, at most; 0 if none was due, null if it delivered nothing."""
 
     at_ms: int
     term: int

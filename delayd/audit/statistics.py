@@ -1,13 +1,13 @@
 """The figures of a report: small values computed from tables."""
 
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
 
 from delayd.audit.judging.figures import heat_of
-from delayd.audit.judging.frontiers import failovers_of, reigns_of
+from delayd.audit.judging.frontiers import failovers_of, felt, reigns_of
 from delayd.audit.judging.lateness import (
+    FAILOVERS_MAX,
     counts_of,
     histogram_of,
     lateness_around,
@@ -41,7 +41,10 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
         "histogram": histogram,
         "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
         "reigns": tuple(Reign(*row[:-1]) for row in reigns),
-        "failovers": tuple(replace(each, lateness=around.get(each.term)) for each in failovers),
+        "failovers": (
+            *(felt(each, around.get(each.term)) for each in failovers[:FAILOVERS_MAX]),
+            *failovers[FAILOVERS_MAX:],
+        ),
     }
     return figures, left_out
 

@@ -10,7 +10,7 @@ or let `Client.schedule_in` and its like send it, which name the partition.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -118,6 +118,19 @@ def ask(
     return Ask(
         record.key, record.value, pairs, request.asked_due_ms, relative=at is None, op=op, id=id
     )
+
+
+def refuse_beyond(asked: Ask, limits: RequestLimits, now_ms: int) -> None:
+    """Raise RequestRefusedError if a cluster with these limits would reject the request now.
+
+    `ask` has checked the rest; the limits are named in the error.
+    """
+    # The place does not matter: an id's partition is chosen when it is sent.
+    anywhere = replace(limits, partitions=1)
+    record = Record(0, 0, -1, now_ms, asked.key, asked.value, asked.headers)
+    request = parse(record, anywhere)
+    if isinstance(request, Reject):
+        raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
 
 
 def ask_cancel(id: str) -> Ask:

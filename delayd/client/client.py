@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
-from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
+from delayd.client.connection import (
+    VERDICT_TIMEOUT_MS,
+    WINDOW,
+    ClientOptions,
+    Connection,
+    connect,
+)
 from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
 from delayd.client.outbox import Outbox, transacting
 from delayd.client.outcomes import Scheduled, Sent, Verdict
@@ -33,8 +39,18 @@ class Client:
     """
 
     def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
-        self._connection = connect(bootstrap, **options)
-        self._outbox, self._verdicts = self._connection
+        self._use(connect(bootstrap, **options))
+
+    @classmethod
+    def over(cls, connection: Connection) -> Self:
+        """Return a client over a connection, which it then owns."""
+        made = cls.__new__(cls)
+        made._use(connection)
+        return made
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        self._outbox, self._verdicts = connection
         self._in_transaction: set[int] = set()
 
     def schedule(
@@ -66,6 +82,10 @@ class Client:
         its callbacks must not wait for this client: they run on the thread it is waiting for.
         """
         return self._outbox.send(Scheduled, ask(self._outbox.buffer, topic, value, **options))
+
+    def acknowledged(self, future: "Future[Scheduled]") -> Scheduled:
+        """Return what a future of `schedule_async` ends with, or raise it."""
+        return self._acknowledged(future, Op.SCHEDULE)
 
     def schedule_many(self, requests: Iterable[Request]) -> Iterator[Scheduled | DelaydError]:
         """Schedule each request, and yield its outcome in the same order once it is known.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Self, Unpack
 
 from delayd.client.asking import Ask
-from delayd.client.connection import VERDICT_TIMEOUT_MS, ClientOptions, connect
+from delayd.client.connection import VERDICT_TIMEOUT_MS, ClientOptions, Connection, connect
 from delayd.client.outcomes import Sent, Verdict
 from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket
 from delayd.errors import DelaydError
@@ -27,8 +27,18 @@ class Redriver:
     """Sends redrives, with the options of `Client`. A context manager; used by one thread."""
 
     def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
-        self._connection = connect(bootstrap, **options)
-        self._outbox, self._verdicts = self._connection
+        self._use(connect(bootstrap, **options))
+
+    @classmethod
+    def over(cls, connection: Connection) -> Self:
+        """Return a redriver over a connection; whoever closes one of them ends both."""
+        made = cls.__new__(cls)
+        made._use(connection)
+        return made
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        self._outbox, self._verdicts = connection
 
     def redrive(
         self, redrives: Iterable[Redrive], timeout_ms: int = VERDICT_TIMEOUT_MS

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 ETCD_TIMEOUT_MS = 1_000
 
+REACH_TIMEOUT_MS = 5_000
+"""How long a command waits for etcd: longer than an election of its own leader."""
+
 
 def open_bus(
     bootstrap: str,
@@ -67,11 +70,16 @@ def open_coordination(
 
 @contextmanager
 def coordination_if_named(
-    endpoints: Sequence[str], cluster: str, security: "Security"
+    endpoints: Sequence[str], cluster: str, security: "Security", *, must_answer: bool = False
 ) -> Iterator[Coordination | None]:
-    """Yield the driver of etcd, closed at the end; None without endpoints."""
+    """Yield the driver of etcd, closed at the end; None without endpoints.
+
+    With `must_answer`, EtcdUnreachableError if no endpoint answers in a few seconds.
+    """
     coordination = open_coordination(endpoints, cluster, security) if endpoints else None
     try:
+        if coordination is not None and must_answer:
+            coordination.check_reachable(REACH_TIMEOUT_MS)
         yield coordination
     finally:
         if coordination is not None:

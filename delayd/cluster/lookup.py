@@ -1,4 +1,5 @@
-"""What `delayd show` and `delayd pending` print: a node's view of an id, or of all that is pending.
+"""What `delayd show` and `delayd pending` print, and the HTTP API answers: a node's view of an id,
+or of all that is pending.
 
 Nodes are asked in the order of their names. The first that knows the id is believed: a node that
 has just started may not know it yet. What a message contains comes from its record in the buffer.
@@ -47,12 +48,21 @@ def known_of_id(
     found = _ask(nodes, id)
     if found is None:
         return None
+    return with_records(found, bus, clock, buffer=buffer, dead=dead, timeout_ms=timeout_ms)
+
+
+def with_records(
+    found: dict[str, Any], bus: Bus, clock: Clock, *, buffer: str, dead: str, timeout_ms: int
+) -> dict[str, Any]:
+    """Return what a node knows of an id with target, size and outcome of each message, as
+    `known_of_id` does. Raises ConsumerError if the buffer cannot be read."""
     shown: dict[str, list[dict[str, Any]]] = {"live": [], "killed": []}
     for name, entries in shown.items():
         for each in found[name]:
             entry = dict(each)
             if name == "live":
-                entry["state"] = "done" if entry.pop("done") else "pending"
+                entry |= state_of(entry)
+                del entry["done"]
             if len(entries) < LIVE_SHOWN_MAX:
                 entry |= _content(bus, buffer, str(each["source"]), clock, timeout_ms)
             else:
@@ -61,6 +71,11 @@ def known_of_id(
                 entry |= _outcome(bus, (str(entry["topic"]), dead), each, clock, timeout_ms)
             entries.append(entry)
     return {**found, **shown}
+
+
+def state_of(live: dict[str, Any]) -> dict[str, str]:
+    """Return the `state` of a live message by what a node says of it."""
+    return {"state": "done" if live["done"] else "pending"}
 
 
 def admin_ports(coordination: Coordination | None, admin: str | None) -> tuple[str, ...]:

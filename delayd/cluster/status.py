@@ -5,7 +5,7 @@ The names of the master and of the nodes come from etcd; each node is asked for 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -29,8 +29,11 @@ def status_report(
     cluster: str,
     prefix: str,
     timeout_ms: int,
+    forget: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return one JSON-able object; `healthy` is False if something needs a person.
+
+    A node that was announced and is not any more is missing, unless it is one to `forget`.
 
     Targets that fail are listed, as the master sees them; they do not make delayd unhealthy.
 
@@ -40,6 +43,8 @@ def status_report(
     frontier = seen.record.frontier
     if coordination is not None:
         coordination.enter(seen.record.settings.realm)
+        for name in forget:
+            coordination.forget(name)
     problems: list[str] = []
     with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)
@@ -86,6 +91,7 @@ def _members(
             {"node": name, **_ask(admin_of(member))}
             for name, member in sorted(coordination.members().items())
         ]
+        missing = sorted(coordination.known() - {node["node"] for node in nodes})
     except CoordinationError as error:
         problems.append(
             f"who leads is not known here, and no successor of the master could be elected: {error}"
@@ -93,6 +99,11 @@ def _members(
         return None, []
     if master is None:
         problems.append("no node holds the leader key")
+    problems += [
+        f"node {name} is missing: start it, or run `delayd status --forget {name}` if it is gone "
+        "for good"
+        for name in missing
+    ]
     problems += [problem for node in nodes for problem in _problems_of(node)]
     return master, nodes
 

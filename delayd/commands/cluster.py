@@ -31,7 +31,7 @@ from delayd.request.times import delay_ms_of
 from delayd.runtime.clock import SystemClock
 from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, Settings
 
-CONNECT_TIMEOUT_MS = 15_000
+CONNECT_TIMEOUT_MS = 10_000
 ID_MEMORY_DEFAULT = "24h"
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
@@ -85,17 +85,23 @@ def status(
     etcd: Etcd = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
+    forget: Annotated[
+        list[str] | None,
+        typer.Option("--forget", help="Miss this node no longer: it is gone for good. Repeatable."),
+    ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the cluster: frontier, cursor, master, failing targets and nodes.
 
-    Exit 1 if nothing delivers.
+    Exit 1 if nothing delivers, or a node is missing that was there.
 
     Example: delayd status --bootstrap 127.0.0.1:9092 --etcd http://127.0.0.1:2379
     """
     security = load_security(config)
     with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
+        if forget and coordination is None:
+            raise ConfigError("--forget needs etcd", remedy="name its endpoints with --etcd")
         report = status_report(
             open_bus(bootstrap, security.properties()),
             coordination,
@@ -103,6 +109,7 @@ def status(
             cluster=cluster,
             prefix=prefix,
             timeout_ms=CONNECT_TIMEOUT_MS,
+            forget=forget or (),
         )
     if as_json:
         typer.echo(json.dumps(report))
@@ -267,11 +274,12 @@ def _show_status(report: dict[str, Any]) -> None:
         for copied in entry.get("snapshots") or ():
             console.print(_copying(entry["node"], copied))
     if report["failing_targets"]:
-        targets = Table("failing target", "since", "messages", "problem")
+        targets = Table("failing target", "since", "messages", "attempts", "problem")
         for failing in report["failing_targets"]:
             since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
             began = f"{since:%Y-%m-%dT%H:%M:%SZ}"
-            targets.add_row(failing["topic"], began, str(failing["messages"]), failing["problem"])
+            counts = (str(failing.get(name, "")) for name in ("messages", "attempts"))
+            targets.add_row(failing["topic"], began, *counts, failing["problem"])
         console.print(targets)
     for problem in report["problems"]:
         console.print(f"[red]{problem}[/red]")

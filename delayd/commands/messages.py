@@ -1,19 +1,24 @@
 """`delayd send`, `cancel`, `replace`, `show` and `pending`: single messages."""
 
 import json
+import os
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
-from delayd.client.asking import Options
+from delayd.client.asking import Options, ask, refuse_beyond
 from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.lookup import admin_ports, known_of_id, pending_of
+from delayd.cluster.request_limits import request_limits_if_told
+from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
+from delayd.commands.wording import local_time
 from delayd.config.cli_options import (
     AsJson,
     At,
@@ -31,19 +36,30 @@ from delayd.config.cli_options import (
     endpoints,
 )
 from delayd.config.security import Security, load_security
-from delayd.errors import ExitCode
+from delayd.errors import ConfigError, ExitCode
+from delayd.request import Op
 from delayd.runtime.clock import SystemClock
 
-CONNECT_TIMEOUT_MS = 15_000
+CONNECT_TIMEOUT_MS = 10_000
+"""How long Kafka may take to answer a person who waits; longer than a broker's election."""
+
 WAIT_S_DEFAULT = 30.0
 
 IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
 """Verdicts by which a request has reached its aim."""
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
-Value = Annotated[str, typer.Argument(help="The message's value.")]
+Value = Annotated[str | None, typer.Argument(help="The message's value.")]
+ValueFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--value-from",
+        allow_dash=True,
+        help="Read the value from this file, byte for byte, or from stdin with -.",
+    ),
+]
 Admin = Annotated[
-    str | None, typer.Option("--admin", help="Admin port of the node to ask, as host:port.")
+    str | None, typer.Option("--admin", help="Admin port of the node to ask: host:port, or a URL.")
 ]
 
 
@@ -55,9 +71,10 @@ class Grouping(Enum):
 
 
 def send(
-    value: Value,
     bootstrap: Bootstrap,
     topic: Topic,
+    value: Value = None,
+    value_from: ValueFrom = None,
     in_: In = None,
     at: At = None,
     key: Key = None,
@@ -73,10 +90,10 @@ def send(
 
     Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
     """
-    with _client(bootstrap, prefix, config) as client:
-        scheduled = client.schedule(
-            topic, value.encode(), in_=in_, at=at, key=key, partition=partition, id=id
-        )
+    content = _content(value, value_from)
+    options = _options(in_, at, key, partition)
+    with _client(bootstrap, prefix, config, Asked(topic, content, options, id)) as client:
+        scheduled = client.schedule(topic, content, id=id, **options)
     _show_place(scheduled, as_json)
 
 
@@ -93,6 +110,7 @@ def cancel(
 
     Example: delayd cancel order-7 --wait
     """
+    cancel_record(id)  # refuses what cannot be an id
     with _client(bootstrap, prefix, config) as client:
         if not wait:
             _show_place(client.cancel(id, wait=False), as_json)
@@ -103,9 +121,10 @@ def cancel(
 
 def replace(
     id: Id,
-    value: Value,
     bootstrap: Bootstrap,
     topic: Topic,
+    value: Value = None,
+    value_from: ValueFrom = None,
     in_: In = None,
     at: At = None,
     key: Key = None,
@@ -122,9 +141,10 @@ def replace(
 
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
-    content = value.encode()
-    options: Options = {"in_": in_, "at": at, "key": key, "partition": partition}
-    with _client(bootstrap, prefix, config) as client:
+    content = _content(value, value_from)
+    options = _options(in_, at, key, partition)
+    asked = Asked(topic, content, options, id, Op.REPLACE)
+    with _client(bootstrap, prefix, config, asked) as client:
         if not wait:
             _show_place(client.replace(id, topic, content, wait=False, **options), as_json)
             return
@@ -196,24 +216,86 @@ def pending(
 def _admin_ports(
     admin: str | None, etcd: str | None, cluster: str, security: Security
 ) -> tuple[str, ...]:
-    with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
-        return admin_ports(coordination, admin)
+    if admin is not None:
+        return admin_ports(None, admin)
+    named = coordination_if_named(endpoints(etcd), cluster, security, must_answer=True)
+    with named as coordination:
+        return admin_ports(coordination, None)
 
 
 def _hour(from_ms: int) -> str:
     return f"{datetime.fromtimestamp(from_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _client(bootstrap: str, prefix: str, config: Path | None) -> Client:
+class Asked(NamedTuple):
+    """A message that a command will schedule."""
+
+    topic: str
+    content: bytes
+    options: Options
+    id: str | None
+    op: Op = Op.SCHEDULE
+
+
+def _client(bootstrap: str, prefix: str, config: Path | None, asked: Asked | None = None) -> Client:
+    """Return the client of a cluster that answers; RequestRefusedError if it would reject the
+    message, KafkaUnreachableError."""
     names, security = topic_names(prefix), load_security(config)
-    return Client(bootstrap, security=security, buffer=names.buffer, receipts=names.receipts)
+    record = None
+    if asked is not None:
+        topic, content, options, id, op = asked
+        record = ask(names.buffer, topic, content, id=id, op=op, **options)
+    bus = open_bus(bootstrap, security.properties())
+    limits = request_limits_if_told(bus, names.frontier, CONNECT_TIMEOUT_MS)
+    overrides: dict[str, Any] = {}
+    if limits is not None:
+        # librdkafka's own bound may be below what the cluster takes.
+        largest = limits.record_bytes_max + RECORD_MARGIN_BYTES
+        overrides["producer.message.max.bytes"] = largest
+        if record is not None:
+            refuse_beyond(record, limits, SystemClock().wall_ms())
+    return Client(
+        bootstrap,
+        security=security,
+        buffer=names.buffer,
+        receipts=names.receipts,
+        overrides=overrides,
+    )
+
+
+def _options(in_: str | None, at: str | None, key: str | None, partition: int | None) -> Options:
+    if (in_ is None) == (at is None):
+        raise ConfigError(
+            "give exactly one of --in and --at", remedy="--in is a delay, --at a time"
+        )
+    return {"in_": in_, "at": at, "key": key, "partition": partition}
+
+
+def _content(value: str | None, value_from: Path | None) -> bytes:
+    """Return the value: of the argument with the bytes that the shell gave, or of a file."""
+    if (value is None) == (value_from is None):
+        raise ConfigError(
+            "give exactly one of VALUE and --value-from",
+            remedy="an empty value is written as ''; --value-from - reads stdin",
+        )
+    if value is not None:
+        return os.fsencode(value)
+    if str(value_from) == "-":
+        return sys.stdin.buffer.read()
+    assert value_from is not None, "one of the two is given"
+    try:
+        return value_from.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{value_from} cannot be read: {error.strerror}", remedy="correct --value-from"
+        ) from error
 
 
 def _show_place(place: Scheduled | Sent, as_json: bool) -> None:
     fields: dict[str, Any] = {"source": place.source, "append_ms": place.append_ms}
     if isinstance(place, Scheduled):
         fields["due_ms"] = place.due_ms
-        line = f"scheduled as {place.source}, due at {place.due_ms}"
+        line = f"scheduled as {place.source}, due at {_moment(place.due_ms)}"
     else:
         line = f"sent as {place.source}"
     typer.echo(json.dumps(fields) if as_json else line)
@@ -233,17 +315,25 @@ def _show_known(known: dict[str, Any]) -> None:
     for live in known["live"]:
         where = f"to {live['topic']}, {live['bytes']} bytes" if live["topic"] else live["problem"]
         place = _record_place(live)
-        typer.echo(f"{live['state']:9} {live['source']}, due at {live['due_ms']}, {where}{place}")
+        typer.echo(f"{live['state']:9} {live['source']}, {_due(live)}, {where}{place}")
     for killed in known["killed"]:
         state, by = killed.get("state", "asked"), killed["killed_by"]
         text = {
             "asked": f"asked for by {by}",
-            "cancelled": f"by {by} at {killed.get('decided_ms')}",
-            "replaced": f"by {by} at {killed.get('decided_ms')}",
+            "cancelled": f"by {by} at {_moment(killed.get('decided_ms'))}",
+            "replaced": f"by {by} at {_moment(killed.get('decided_ms'))}",
         }.get(state, f"before {by}")
         place = _record_place(killed)
-        typer.echo(f"{state:9} {killed['source']}, due at {killed['due_ms']}, {text}{place}")
+        typer.echo(f"{state:9} {killed['source']}, {_due(killed)}, {text}{place}")
+
+
+def _due(message: dict[str, Any]) -> str:
+    return f"due at {_moment(message['due_ms'])}"
+
+
+def _moment(ms: int | None) -> str:
+    return "?" if ms is None else f"{ms} ({local_time(ms)})"
 
 
 def _record_place(message: dict[str, Any]) -> str:
-    return f": {message['at']} at {message['at_ms']}" if "at" in message else ""
+    return f": {message['at']} at {_moment(message['at_ms'])}" if "at" in message else ""

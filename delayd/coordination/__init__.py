@@ -83,10 +83,16 @@ class Coordination(Protocol):
         """
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
-        """Announce a node (JSON) under its lease."""
+        """Announce a node (JSON) under its lease, and remember its name beyond that."""
 
     def members(self) -> dict[str, str]:
         """Return the announced nodes by name."""
+
+    def known(self) -> frozenset[str]:
+        """Return the names of all nodes that were announced and not forgotten since."""
+
+    def forget(self, node: str) -> None:
+        """Forget a node; one that is not known is no error. An announcement brings it back."""
 
     def members_by_realm(self) -> dict[str, dict[str, str]]:
         """Return the announced nodes of all clusters of that name, by cluster and by name."""

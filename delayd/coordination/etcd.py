@@ -18,9 +18,8 @@ Invariants:
 Source: docs/design/election.md, "Keys"; the etcd v3 API (needs etcd >= 3.4).
 """
 
-import base64
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -31,9 +30,22 @@ from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease as Etcd3Lease
 
 from delayd.coordination import Leadership, Lease, StoredProgress
+from delayd.coordination.etcd_json import (
+    Json,
+    decoded,
+    encoded,
+    is_created_at,
+    is_done,
+    is_written_at,
+    key_range,
+    keys_in,
+    leadership_of,
+    value_of,
+)
 from delayd.coordination.keys import (
     cluster_prefix,
     cursor_key,
+    known_prefix,
     leader_key,
     members_by_realm,
     members_prefix,
@@ -69,7 +81,6 @@ _TOKEN = "Authorization"
 _TOKEN_ENDED = "invalid auth token"
 
 T = TypeVar("T")
-Json = Mapping[str, Any]
 
 
 class _LeaseNotFoundError(CoordinationError):
@@ -180,33 +191,33 @@ class EtcdCoordination:
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
         key = leader_key(self._realm, shard)
-        put = {"key": _encoded(key), "value": _encoded(owner), "lease": lease_id}
+        put = {"key": encoded(key), "value": encoded(owner), "lease": lease_id}
         return self._transact(
-            [_is_created_at(key, 0)],
-            [{"request_put": put}, {"request_range": _range(key)}],
-            lambda answer: _leadership(_found(answer)[0]),
-            otherwise=[{"request_range": _range(key)}],
+            [is_created_at(key, 0)],
+            [{"request_put": put}, {"request_range": key_range(key)}],
+            lambda answer: leadership_of(keys_in(answer)[0]),
+            otherwise=[{"request_range": key_range(key)}],
         )
 
     def leader(self, shard: int) -> Leadership | None:
-        return self._read(leader_key(self._realm, shard), _leadership)
+        return self._read(leader_key(self._realm, shard), leadership_of)
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
-        put = {"key": _encoded(cursor_key(self._realm, shard)), "value": _encoded(cursor)}
-        return self._transact([self._leads(shard, leadership)], [{"request_put": put}], _succeeded)
+        put = {"key": encoded(cursor_key(self._realm, shard)), "value": encoded(cursor)}
+        return self._transact([self._leads(shard, leadership)], [{"request_put": put}], is_done)
 
     def cursor(self, shard: int) -> str | None:
-        return self._read(cursor_key(self._realm, shard), _value)
+        return self._read(cursor_key(self._realm, shard), value_of)
 
     def progress(self, shard: int, leadership: Leadership) -> StoredProgress | None:
         def read(answer: Json) -> StoredProgress | None:
-            if not _succeeded(answer):
+            if not is_done(answer):
                 return None
-            for found in _found(answer):
-                return StoredProgress(_value(found).encode(), int(found["mod_revision"]))
+            for found in keys_in(answer):
+                return StoredProgress(value_of(found).encode(), int(found["mod_revision"]))
             return StoredProgress(b"", 0)
 
-        reads = [{"request_range": _range(progress_key(self._realm, shard))}]
+        reads = [{"request_range": key_range(progress_key(self._realm, shard))}]
         return self._transact([self._leads(shard, leadership)], reads, read)
 
     def put_progress(
@@ -214,17 +225,23 @@ class EtcdCoordination:
     ) -> int | None:
         key = progress_key(self._realm, shard)
         return self._transact(
-            [self._leads(shard, leadership), _is_written_at(key, after)],
-            [{"request_put": {"key": _encoded(key), "value": _encoded(value.decode())}}],
-            lambda answer: int(answer["header"]["revision"]) if _succeeded(answer) else None,
+            [self._leads(shard, leadership), is_written_at(key, after)],
+            [{"request_put": {"key": encoded(key), "value": encoded(value.decode())}}],
+            lambda answer: int(answer["header"]["revision"]) if is_done(answer) else None,
         )
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
-        key = members_prefix(self._realm) + node
-        self._call(
-            "kv/put",
-            lambda client: client.put(key.encode(), value.encode(), Etcd3Lease(lease_id, client)),
-        )
+        key, known = members_prefix(self._realm) + node, known_prefix(self._realm) + node
+        announced = {"key": encoded(key), "value": encoded(value), "lease": lease_id}
+        puts = [announced, {"key": encoded(known), "value": ""}]
+        self._transact([], [{"request_put": put} for put in puts], is_done)
+
+    def known(self) -> frozenset[str]:
+        return frozenset(self._below(known_prefix(self._realm), MEMBERS_MAX))
+
+    def forget(self, node: str) -> None:
+        key = encoded(known_prefix(self._realm) + node)
+        self._transact([], [{"request_delete_range": {"key": key}}], is_done)
 
     def members(self) -> dict[str, str]:
         return self._below(members_prefix(self._realm), MEMBERS_MAX)
@@ -233,13 +250,13 @@ class EtcdCoordination:
         return members_by_realm(self._below(cluster_prefix(self._cluster), KEYS_MAX))
 
     def settings(self) -> str | None:
-        return self._read(settings_key(self._realm), _value)
+        return self._read(settings_key(self._realm), value_of)
 
     def _below(self, prefix: str, limit: int) -> dict[str, str]:
         # The first key behind a prefix is the prefix with its last byte, the slash, plus one.
-        end = _encoded(prefix[:-1] + "0")
+        end = encoded(prefix[:-1] + "0")
         return {
-            _decoded(found["key"]).removeprefix(prefix): _value(found)
+            decoded(found["key"]).removeprefix(prefix): value_of(found)
             for found in self._reads(prefix, range_end=end, limit=limit)
         }
 
@@ -255,7 +272,7 @@ class EtcdCoordination:
             client.session.close()
 
     def _leads(self, shard: int, leadership: Leadership) -> Json:
-        return _is_created_at(leader_key(self._realm, shard), leadership.create_revision)
+        return is_created_at(leader_key(self._realm, shard), leadership.create_revision)
 
     def _read(self, key: str, read: Callable[[Json], T]) -> T | None:
         return next(map(read, self._reads(key)), None)
@@ -266,7 +283,7 @@ class EtcdCoordination:
         No transaction: etcd 3.5 before 3.5.5 panics if a client that reads in one gives up (its
         issue 14110).
         """
-        asks = _range(key, **more)
+        asks = key_range(key, **more)
 
         def ask(client: Etcd3Client) -> list[Json]:
             answer = client.post(client.get_url("/kv/range"), json=asks)
@@ -408,43 +425,3 @@ def _checked_endpoint(endpoint: str) -> str:
 
 def _told(error: BaseException) -> str:
     return str(getattr(error, "detail_text", None) or error)
-
-
-def _is_created_at(key: str, revision: int) -> Json:
-    target = {"target": "CREATE", "create_revision": revision}
-    return {"key": _encoded(key), "result": "EQUAL", **target}
-
-
-def _is_written_at(key: str, revision: int) -> Json:
-    return {"key": _encoded(key), "result": "EQUAL", "target": "MOD", "mod_revision": revision}
-
-
-def _range(key: str, **bounds: object) -> Json:
-    return {"key": _encoded(key), **bounds}
-
-
-def _succeeded(answer: Json) -> bool:
-    """Return if the comparison held: where it did not, etcd omits `succeeded`."""
-    return answer.get("succeeded") is True
-
-
-def _found(answer: Json) -> list[Json]:
-    """Return the keys of a transaction's last read."""
-    found: list[Json] = answer["responses"][-1]["response_range"].get("kvs", [])
-    return found
-
-
-def _leadership(found: Json) -> Leadership:
-    return Leadership(_value(found), int(found["create_revision"]))
-
-
-def _value(found: Json) -> str:
-    return _decoded(found.get("value", ""))
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode("ascii")
-
-
-def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode()

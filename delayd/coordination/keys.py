@@ -5,6 +5,7 @@
     /delayd/<realm>/shards/<n>/progress   the last frontier, where the guarantee is at-least-once;
                                           guarded by the leader key and by its own revision
     /delayd/<realm>/members/<node>        announced nodes, each under its lease
+    /delayd/<realm>/known/<node>          nodes that were announced once, until they are forgotten
     /delayd/<realm>/settings              a copy of the cluster's settings
 
 A realm is `<cluster>/<id of its frontier topic>`; of a cluster that was made before clusters had
@@ -36,6 +37,11 @@ def progress_key(realm: str, shard: int) -> str:
 def members_prefix(realm: str) -> str:
     """Return the prefix of the cluster's member keys; the node's name follows."""
     return f"/delayd/{realm}/members/"
+
+
+def known_prefix(realm: str) -> str:
+    """Return the prefix of the keys of nodes that were announced once; for people only."""
+    return f"/delayd/{realm}/known/"
 
 
 def settings_key(realm: str) -> str:

@@ -21,6 +21,7 @@ from delayd.coordination import Leadership, Lease, StoredProgress
 from delayd.coordination.keys import (
     cluster_prefix,
     cursor_key,
+    known_prefix,
     leader_key,
     members_by_realm,
     members_prefix,
@@ -177,6 +178,16 @@ class MemoryEtcd:
         created = before.create_revision if before else self._revision
         self._keys[key] = _Stored(value, created, lease_id, self._revision)
 
+    def put_beside(self, key: str, value: str) -> None:
+        """Write a key without a lease, in the revision of the last write: one transaction."""
+        before = self._keys.get(key)
+        created = before.create_revision if before else self._revision
+        self._keys[key] = _Stored(value, created, None, self._revision)
+
+    def delete(self, key: str) -> None:
+        """Delete a key; no key is no error."""
+        self._revision += self._keys.pop(key, None) is not None
+
     def get(self, key: str) -> tuple[str, int] | None:
         """Return value and create-revision of a key, or None."""
         stored = self._keys.get(key)
@@ -298,8 +309,19 @@ class MemoryCoordination:
         return self._call(lead)
 
     def put_member(self, node: str, value: str, lease_id: int) -> None:
-        key = members_prefix(self._realm) + node
-        self._call(lambda: self._etcd.put(key, value, lease_id))
+        key, known = members_prefix(self._realm) + node, known_prefix(self._realm) + node
+
+        def put_both() -> None:
+            self._etcd.put(key, value, lease_id)
+            self._etcd.put_beside(known, "")
+
+        self._call(put_both)
+
+    def known(self) -> frozenset[str]:
+        return frozenset(self._call(lambda: self._etcd.get_prefix(known_prefix(self._realm))))
+
+    def forget(self, node: str) -> None:
+        self._call(lambda: self._etcd.delete(known_prefix(self._realm) + node))
 
     def members(self) -> dict[str, str]:
         return self._call(lambda: self._etcd.get_prefix(members_prefix(self._realm)))

@@ -9,20 +9,23 @@ stopped.
 
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
+from delayd.cluster.connect import open_bus
 from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
-from delayd.dev.nodes import master_of
+from delayd.dev.nodes import CLUSTER_NAME, master_of
 from delayd.dev.parts import Kind, LocalClusterError, Part, State
 from delayd.dev.processes import is_stopped, send, wait_until_gone, wait_until_stopped
-from delayd.dev.startup import ClusterOptions, start_everything
+from delayd.dev.startup import ClusterOptions, start_again, start_everything
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
 
 LOCK_TIMEOUT_S = 30.0  # longer than any change but `up`
 KILL_TIMEOUT_MS = 10_000  # the kernel frees a large heap in well under a second
+TOPIC_TIMEOUT_MS = 15_000
 STOP_TIMEOUT_MS = 40_000  # a node may finish its step and hand over; a broker moves its leaders
 
 
@@ -83,14 +86,51 @@ class LocalCluster:
         [etcd] = self._folder.state().of(Kind.ETCD)
         return etcd.address
 
+    def create_topic(self, name: str, partitions: int) -> bool:
+        """Create a topic with a replica on each broker; False if it exists. KafkaUnreachableError
+        if the brokers do not answer."""
+        brokers = len(self._folder.state().of(Kind.BROKER))
+        with closing(open_bus(self.bootstrap).cluster()) as kafka:
+            return kafka.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=brokers,
+                config={},
+                timeout_ms=TOPIC_TIMEOUT_MS,
+            )
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment in which all commands find this cluster."""
+        return {
+            "DELAYD_BOOTSTRAP": self.bootstrap,
+            "DELAYD_ETCD": self.etcd_url,
+            "DELAYD_CLUSTER": CLUSTER_NAME,
+        }
+
+    def command(self, words: str) -> str:
+        """Return the `delayd dev` command that a person types for this cluster."""
+        return self._folder.command(words)
+
     @property
     def cluster_key(self) -> str:
         """Return the delayd cluster's secret, for another node of it."""
         return cluster_key_file(self.directory).read_text()
 
-    def up(self) -> Report:
-        """Start everything, and return when a master delivers. The data of the folder's last
-        cluster is removed first. If this fails, nothing is left running."""
+    def kept(self) -> ClusterOptions | None:
+        """Return how many nodes and brokers the cluster has that is down here, with its data; None
+        if there is none."""
+        kept = self._folder.kept()
+        if kept is None:
+            return None
+        return ClusterOptions(nodes=len(kept.of(Kind.NODE)), brokers=len(kept.of(Kind.BROKER)))
+
+    def up(self, *, fresh: bool = True) -> Report:
+        """Start everything, and return when a master delivers. If this fails, nothing is left
+        running.
+
+        `fresh` removes the data of the folder's last cluster. Without, that cluster starts again
+        with its data; LocalClusterError if it has other numbers of nodes or brokers than asked.
+        """
         folder = self._folder
         folder.prepare()
         with folder.lock(timeout_s=0.0):
@@ -98,18 +138,34 @@ class LocalCluster:
                 raise LocalClusterError(
                     f"a cluster is already up in {folder.path}", remedy=folder.command("down")
                 )
-            folder.clear()
+            kept = None if fresh else self._fitting()
+            if kept is None:
+                folder.clear()
             try:
-                start_everything(
-                    folder.path, self._options, save=folder.save, progress=self._progress
-                )
+                if kept is None:
+                    start_everything(
+                        folder.path, self._options, save=folder.save, progress=self._progress
+                    )
+                else:
+                    start_again(kept, folder.path, save=folder.save, progress=self._progress)
                 report = self.status()
             except BaseException:
                 with interrupts_ignored():
                     end_processes(folder.processes)
-                    folder.forget()
+                    folder.forget() if kept is None else folder.keep(kept)
                 raise
         return report
+
+    def _fitting(self) -> State | None:
+        """Return the cluster that is kept here, if there is one, and if it is as was asked."""
+        kept, asked = self.kept(), self._options
+        if kept is not None and (kept.nodes, kept.brokers) != (asked.nodes, asked.brokers):
+            raise LocalClusterError(
+                f"{self.directory} keeps a cluster with --nodes {kept.nodes} "
+                f"--brokers {kept.brokers}",
+                remedy="start it as it was, or remove its data with --fresh",
+            )
+        return self._folder.kept()
 
     def status(self) -> Report:
         """Return the state of the cluster now; dead parts have no pid."""
@@ -175,7 +231,7 @@ class LocalCluster:
 
     def down(self) -> bool:
         """End everything, frozen and forgotten processes too. Return False if nothing ran. The
-        files stay until the next `up`."""
+        files stay: `up` goes on with them, unless it is told to begin afresh."""
         folder = self._folder
         if not folder.path.is_dir():
             return False
@@ -183,7 +239,10 @@ class LocalCluster:
             state = folder.state_if_readable()
             was_up = folder.has_state() or bool(folder.processes())
             end_processes(folder.processes, gently=state.of(Kind.NODE) if state else ())
-            folder.forget()
+            if state is not None and all(part.process for part in state.parts):
+                folder.keep(state)
+            elif was_up:
+                folder.forget()  # Its start was cut off: there is nothing to go on with.
         return was_up
 
     def _resolve(self, name: str, state: State) -> str:

@@ -5,6 +5,7 @@ Stdout carries the answer only (one JSON object with --json); progress goes to s
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,8 +38,8 @@ def default_directory() -> Path:
     return Path(base) / "delayd" / "dev"
 
 
-def _one_or_three(brokers: int) -> int:
-    if brokers not in HEAP_MB:
+def _one_or_three(brokers: int | None) -> int | None:
+    if brokers is not None and brokers not in HEAP_MB:
         raise typer.BadParameter("1 or 3: two cannot lose one of them and go on")
     return brokers
 
@@ -59,26 +60,70 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 def up(
     directory: Directory,
     nodes: Annotated[
-        int, typer.Option(min=0, max=9, help="delayd nodes; 0 starts Kafka and etcd only.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            min=0,
+            max=9,
+            help="delayd nodes; 0 starts Kafka and etcd only. Default: as before, or 3.",
+        ),
+    ] = None,
     brokers: Annotated[
-        int, typer.Option(help="1, or 3 of which any one may die.", callback=_one_or_three)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="1, or 3 of which any one may die. Default: as before, or 1.",
+            callback=_one_or_three,
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove the data of the folder's last cluster first.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a cluster, from nothing, and wait until a master delivers.
+    """Start a cluster, and wait until a master delivers.
 
-    The data of the last cluster in the folder is removed. The first start fetches Kafka (44 MB)
-    into DELAYD_CACHE (default: the virtual environment). Ctrl-C leaves nothing behind.
+    A cluster that was brought down goes on with its data. The first start fetches Kafka (44 MB)
+    into DELAYD_CACHE (default: the virtual environment). Ctrl-C leaves nothing running.
 
     Example: delayd dev up --nodes 3 --brokers 3
     """
+    usual = ClusterOptions()
+    if not fresh:
+        usual = LocalCluster(directory).kept() or usual
+    options = ClusterOptions(
+        nodes=usual.nodes if nodes is None else nodes,
+        brokers=usual.brokers if brokers is None else brokers,
+    )
     with interrupts_raised(), _progress_display() as progress:
-        cluster = LocalCluster(
-            directory, ClusterOptions(nodes=nodes, brokers=brokers), progress=progress
-        )
-        report = cluster.up()
+        cluster = LocalCluster(directory, options, progress=progress)
+        report = cluster.up(fresh=fresh)
     _show(report, cluster, as_json=as_json)
+    if not as_json:
+        typer.echo(f'next: eval "$({cluster.command("env")})"')
+
+
+@app.command()
+def env(directory: Directory) -> None:
+    """Print the variables by which all commands find this cluster, for the shell to read.
+
+    Example: eval "$(delayd dev env)"
+    """
+    cluster = LocalCluster(directory)
+    for name, value in cluster.variables().items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def topic(
+    directory: Directory,
+    name: Annotated[str, typer.Argument(help="The topic.")],
+    partitions: Annotated[int, typer.Option(min=1, max=1000, help="Its partitions.")] = 1,
+) -> None:
+    """Create a target topic on the local brokers. Does no harm if it exists.
+
+    Example: delayd dev topic reminders
+    """
+    is_new = LocalCluster(directory).create_topic(name, partitions)
+    typer.echo(f"{name} is there" if is_new else f"{name} was there already, and stays as it is")
 
 
 @app.command()
@@ -123,7 +168,7 @@ def restart(
 
 @app.command()
 def down(directory: Directory) -> None:
-    """End every process of the cluster. Data and logs stay until the next `up`."""
+    """End every process of the cluster. The next `up` goes on with its data."""
     was_up = LocalCluster(directory).down()
     typer.echo("the cluster is down" if was_up else f"no cluster was up in {directory}")
 

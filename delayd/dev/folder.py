@@ -8,6 +8,7 @@ changes a cluster at a time.
 
 import shutil
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from delayd.dev.locks import locked
@@ -17,6 +18,8 @@ from delayd.dev.processes import ProcessIdentity, processes_of
 CONTENTS = ("config", "data", "logs")
 
 _STATE_FILE = "cluster.json"
+_KEPT_FILE = "cluster.kept.json"
+"""The state of a cluster that is down, for the next `up`: no part has a process."""
 _LOCK_FILE = "cluster.lock"
 
 
@@ -31,12 +34,22 @@ class ClusterFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self._state_file = self.path / _STATE_FILE
+        self._kept_file = self.path / _KEPT_FILE
 
     def prepare(self) -> None:
-        """Make the folder. Refuse one that holds other things: `up` will remove data in it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        ours = {*CONTENTS, _STATE_FILE, _LOCK_FILE, PARTIAL_NAME}
-        foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+        """Make the folder. Refuse one that cannot be written, or holds other things: `up` may
+        remove data in it."""
+        ours = {*CONTENTS, _STATE_FILE, _KEPT_FILE, _LOCK_FILE, PARTIAL_NAME}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)
+            if not foreign:
+                (self.path / _LOCK_FILE).touch()
+        except OSError as error:
+            raise LocalClusterError(
+                f"{self.path} cannot hold a cluster: {error.strerror}",
+                remedy="give a folder that you may write with --dir",
+            ) from error
         if foreign:
             raise LocalClusterError(
                 f"{self.path} holds other things ({foreign[0]})",
@@ -48,6 +61,16 @@ class ClusterFolder:
         self.forget()
         for name in CONTENTS:
             shutil.rmtree(self.path / name, ignore_errors=True)
+
+    def keep(self, state: State) -> None:
+        """Remember a cluster that is down, with its data, for the next `up`."""
+        without = tuple(replace(part, process=None) for part in state.parts)
+        save(State(without), self._kept_file)
+        self._state_file.unlink(missing_ok=True)
+
+    def kept(self) -> State | None:
+        """Return the cluster that is down, and whose data is here; None if there is none."""
+        return load(self._kept_file)
 
     def state(self) -> State:
         """Return the state of the cluster that is up."""
@@ -72,8 +95,9 @@ class ClusterFolder:
         save(state, self._state_file)
 
     def forget(self) -> None:
-        """Remove the state file: no cluster is up here any more."""
+        """Remove the state files: no cluster is up here any more, and none is kept."""
         self._state_file.unlink(missing_ok=True)
+        self._kept_file.unlink(missing_ok=True)
 
     def processes(self) -> frozenset[ProcessIdentity]:
         """Return the processes of this cluster: those in the state file, and those that only

@@ -106,6 +106,11 @@ def load(path: Path) -> State | None:
         return _STATE.validate_python({"parts": document["parts"]})
     except FileNotFoundError:
         return None
+    except OSError as problem:
+        raise LocalClusterError(
+            f"{path} cannot be read: {problem.strerror}",
+            remedy="give the folder of a cluster with --dir",
+        ) from problem
     except (ValueError, KeyError, TypeError) as problem:
         raise LocalClusterError(
             f"{path} is damaged: {problem!r}",

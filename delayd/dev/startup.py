@@ -156,6 +156,33 @@ def start_planned(
     wait_until_delivering(state)
 
 
+def start_again(
+    kept: State,
+    directory: Path,
+    *,
+    save: Callable[[State], None],
+    progress: Callable[[str], None] = lambda _sentence: None,
+) -> None:
+    """Start a cluster that was down, with its data and ports; return when a master delivers."""
+    state = kept
+    save(state)
+    for kinds, doing in (
+        ((Kind.ETCD, Kind.BROKER), "starting Kafka and etcd with the data of before"),
+        ((Kind.NODE,), "starting the nodes"),
+    ):
+        progress(doing)
+        started = [part for kind in kinds for part in state.of(kind)]
+        for part in started:
+            state = state.with_part(start_part(part, directory=directory))
+            save(state)
+        if kinds != (Kind.NODE,):
+            for part in started:
+                wait_until_answering(state.part(part.name), state)
+    if state.of(Kind.NODE):
+        progress("waiting for a master that delivers")
+        wait_until_delivering(state)
+
+
 def wait_until_delivering(state: State) -> None:
     """Wait until a node is master and all nodes answer. Raises as `wait_for`."""
     wait_for(

@@ -175,9 +175,10 @@ class Catalogue:
         for run in self.lines(_HOUR if is_hour else _SLOT, _segment_key(is_hour, first)):
             yield from (_segment_line(key, value) for key, value in run)
 
-    def lines_by_hour(self, first_slot: int = 0) -> Iterator[SegmentLine]:
-        """Return the lines of all hour files and of the slots from this one on, by hour."""
-        both = self.segment_lines(True), self.segment_lines(False, first_slot)
+    def lines_by_hour(self, first_slot: int = 0, first_hour: int = 0) -> Iterator[SegmentLine]:
+        """Return the lines of the hour files and of the slots from these on, by hour; of each hour
+        its file first."""
+        both = self.segment_lines(True, first_hour), self.segment_lines(False, first_slot)
         return merge(*both, key=lambda line: line.name.hour)
 
     def counted_lines_by_hour(self) -> Iterator[SegmentLine]:

@@ -55,6 +55,14 @@ def pending_in(key: bytes, value: bytes) -> int:
     return sum(msgpack.unpackb(value).values()) if key[:1] == _HOUR else 0
 
 
+def topics_in(catalogue: Catalogue, hour: int) -> Topics | None:
+    """Return how many messages of each topic a checkpoint counts as pending in an hour; None if it
+    counts none there, or has no counts."""
+    value = catalogue.note(_KEY.pack(_HOUR, hour))
+    topics: Topics | None = None if value is None else msgpack.unpackb(value)
+    return topics
+
+
 class PendingCounts:
     """Not thread safe: part of the wheel."""
 

@@ -363,6 +363,23 @@ def test_a_member_under_a_dead_lease_is_refused(site: Site) -> None:
     assert client.members() == {}
 
 
+def test_a_member_is_known_beyond_its_lease_until_it_is_forgotten(site: Site) -> None:
+    client = site.client()
+    lease = client.grant_lease(60)
+    assert client.known() == set()
+    client.put_member("node-1", "one", lease.id)
+    client.put_member("node-2", "two", lease.id)
+    client.revoke(lease.id)
+    assert client.members() == {}
+    assert client.known() == {"node-1", "node-2"}
+    client.forget("node-1")
+    client.forget("node-9")
+    assert client.known() == {"node-2"}
+    with pytest.raises(CoordinationError):
+        client.put_member("node-3", "three", lease.id)
+    assert client.known() == {"node-2"}, "the two keys are written together or not at all"
+
+
 def test_settings_can_be_written_again(site: Site) -> None:
     client = site.client()
     client.put_settings("{}")

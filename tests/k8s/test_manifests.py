@@ -212,10 +212,18 @@ def test_a_key_that_delayd_does_not_know_would_be_seen(
         load(file)
 
 
+def test_the_node_stays_the_first_container_beside_the_label() -> None:
+    """Whoever patches by index meets it, with or without the component."""
+    node = named(render("dev", ("leader-label",)), "StatefulSet", "delayd")
+    names = [each["name"] for each in pod_spec(node)["containers"]]
+    assert names == ["node", "role-label"]
+
+
 def test_every_variable_of_a_pod_is_a_key_or_an_option() -> None:
     """Nothing reports a misspelt variable."""
     known = {f"DELAYD_{key.upper()}" for key in NodeConfig.model_fields}
     known |= {"NAMESPACE", "NUMBER", "POD", "HOME", "DELAYD_CONFIG"}
+    known |= {"DELAYD_TERMINATION_LOG"}
     known |= {"TRAFFIC_SECONDS", "TRAFFIC_RATE"}
     objects = render("dev", EVERYTHING["dev"])
     maps = {name_of(each): each["data"] for each in objects if each["kind"] == "ConfigMap"}

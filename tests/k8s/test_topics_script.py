@@ -97,16 +97,24 @@ def test_kafka_may_come_later(tmp_path: Path) -> None:
     assert outcome.status == 0 and len(outcome.creates) == 3
 
 
-@pytest.mark.parametrize("check", [AWAY, NEVER])
-def test_after_a_minute_the_node_itself_says_what_is_wrong(check: str, tmp_path: Path) -> None:
-    outcome = run(tmp_path, number=1, check=check)
+def test_after_a_minute_the_node_itself_says_what_is_wrong(tmp_path: Path) -> None:
+    outcome = run(tmp_path, number=1, check=NEVER)
     assert (outcome.status, outcome.checks, outcome.creates) == (0, 60, [])
 
 
-@pytest.mark.parametrize("check", [AWAY, NEVER])
-def test_the_first_node_never_gives_up_making_topics(check: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_kafka_that_does_not_answer_is_said_in_one_line_within_15_s(
+    number: int, tmp_path: Path
+) -> None:
+    """It becomes the status of the pod; Kubernetes runs the container again."""
+    outcome = run(tmp_path, number=number, check=f"echo 'a word before' >&2; {AWAY}")
+    assert (outcome.status, outcome.checks, outcome.creates) == (3, 16, [])
+    assert outcome.said == "delayd: no broker [kafka-unreachable]\n"
+
+
+def test_the_first_node_never_gives_up_making_topics(tmp_path: Path) -> None:
     """A container that fails is run again; one that ends well never is, and then no topics come."""
-    outcome = run(tmp_path, number=0, check=check, create="exit 3")
+    outcome = run(tmp_path, number=0, check=NEVER, create="exit 3")
     assert (outcome.status, outcome.checks) == (1, 60)
 
 

@@ -6,6 +6,7 @@ Source: docs/design/audit.md, "The frontier".
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -18,7 +19,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
 from delayd.audit.judging.links import MISFITS, cursor_times_of
 from delayd.audit.judging.retention import is_last_attempt
-from delayd.audit.report import Failover
+from delayd.audit.report import Failover, Lateness
 from replication.features import FEATURES
 from replication.record import FORMAT, FORMAT_WITH_NEEDS
 
@@ -175,6 +176,9 @@ def reigns_of(frontiers: DataFrame) -> DataFrame:
 def failovers_of(reigns: Sequence[Row]) -> list[Failover]:
     """Return the changes of master among the rows of reigns_of, without their lateness; in order.
 
+    `gap_ms` is then from the last step of the old term to the first delivery of the new one, with
+    what was idle time: `felt` takes that away.
+
     A master that takes over from itself, after a failed step, is none.
     """
     found = []
@@ -184,6 +188,15 @@ def failovers_of(reigns: Sequence[Row]) -> list[Failover]:
             gap_ms = None if first_ms is None else first_ms - old.to_ms
             found.append(Failover(new.from_ms, new.term, old.owner, new.owner, gap_ms, None))
     return found
+
+
+def felt(failover: Failover, lateness: Lateness | None) -> Failover:
+    """Return a failover with the lateness of what was due around it. Its gap is no longer than the
+    latest of these messages was late: while nothing was due, nothing waited."""
+    gap_ms = failover.gap_ms
+    if gap_ms is not None:
+        gap_ms = min(gap_ms, 0 if lateness is None else lateness.max)
+    return replace(failover, gap_ms=gap_ms, lateness=lateness)
 
 
 def _flaw() -> Column:

@@ -48,7 +48,8 @@ def over_time(report: Report) -> Html:
 
 def _failovers(report: Report) -> Html:
     return table(
-        "Gap: from the last step of the old term to the first delivery of the new one. "
+        "Gap: from the last step of the old term to the first delivery of the new one, as far as "
+        "messages were due and waited. "
         "Lateness: of what was due from 5 s before to 15 s after.",
         sorted(report.failovers, key=lambda each: each.at_ms),
         Column("at (UTC)", lambda each: moment(each.at_ms), "nowrap"),

@@ -9,25 +9,23 @@ from typing import Annotated
 import typer
 
 from delayd.bus import Bus
+from delayd.client.redrive_outcomes import Outcome, Plan, Word, redrive, try_out
 from delayd.client.redriving import Redriver
 from delayd.cluster.connect import open_bus
-from delayd.cluster.topic_checks import CREATE_COMMAND, RECORD_MARGIN_BYTES
-from delayd.cluster.topics import TopicNames, last_frontier, topic_names
-from delayd.commands.dead.reading import Wanted, letters, wanted
-from delayd.commands.dead.redriving import Outcome, Plan, Word, redrive, try_out
+from delayd.cluster.dead_letters import Wanted, letters, newest, summary, wanted, whole
+from delayd.cluster.request_limits import request_limits
+from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
+from delayd.cluster.topics import TopicNames, topic_names
 from delayd.commands.dead.showing import (
     counted,
     line,
-    newest,
-    outcome_json,
     outcome_line,
     page,
-    summary,
-    whole,
 )
+from delayd.commands.wording import plural
 from delayd.config.cli_options import AsJson, Bootstrap, Config, Prefix, TimeoutS
 from delayd.config.security import load_security
-from delayd.errors import ConfigError, ExitCode, NotInitialisedError
+from delayd.errors import ConfigError, ExitCode
 from delayd.request import RequestLimits
 from delayd.request.letters import Letter
 from delayd.request.reasons import RefusedError
@@ -96,7 +94,7 @@ def list_letters(
     for each in found:
         typer.echo(line(each))
     shown = f"; the newest {len(found)} are shown" if len(found) < total else ""
-    typer.echo(f"{total} dead letters: {counted(reasons, 'none')}{shown}", err=True)
+    typer.echo(f"{plural(total, 'dead letter')}: {counted(reasons, 'none')}{shown}", err=True)
 
 
 @app.command()
@@ -157,7 +155,7 @@ def redrive_letters(
     _refuse_everything(which)
     security, names = load_security(config), topic_names(prefix)
     bus = open_bus(bootstrap, security.properties())
-    limits = _limits(bus, names)
+    limits = request_limits(bus, names.frontier, READ_TIMEOUT_MS)
     plan = _plan(limits, _correction(to, in_, at, without_id))
     said = _Said(which.sources, as_json, dry_run)
     found = _letters(bus, names, which)
@@ -212,7 +210,7 @@ class _Said:
         self.missing.discard(outcome.source)
         if self._as_json:
             comma = ", " if self.words else ""
-            typer.echo(comma + json.dumps(outcome_json(outcome)), nl=False)
+            typer.echo(comma + json.dumps(outcome.to_json()), nl=False)
         else:
             typer.echo(outcome_line(outcome))
         self.words[outcome.word.value] += 1
@@ -230,16 +228,6 @@ class _Said:
 
 def _letters(bus: Bus, names: TopicNames, which: Wanted) -> Iterator[Letter]:
     return letters(bus, names.dead, which, SystemClock(), READ_TIMEOUT_MS)
-
-
-def _limits(bus: Bus, names: TopicNames) -> RequestLimits:
-    """What the cluster fixed for requests, so that what it would reject is not sent."""
-    seen = last_frontier(bus, names.frontier, READ_TIMEOUT_MS)
-    if seen is None:
-        raise NotInitialisedError(
-            f"{names.frontier} holds no frontier record", remedy=f"run `{CREATE_COMMAND}`"
-        )
-    return RequestLimits.of(seen.record.settings, b"", seen.record.rules)
 
 
 def _correction(to: str | None, in_: str | None, at: str | None, without_id: bool) -> Correction:

@@ -1,17 +1,13 @@
-"""Dead letters and outcomes as text and as JSON. Pure.
+"""Dead letters and outcomes as text. Pure.
 
-Invariant: a terminal gets only printable characters of a text that a stranger wrote. The JSON loses
-nothing: bytes that are not UTF-8 are base64.
+Invariant: a terminal gets only printable characters of a text that a stranger wrote.
 """
 
-import base64
-import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from delayd.commands.dead.redriving import Outcome
+from delayd.client.redrive_outcomes import Outcome
 from delayd.request.letters import Letter
 
 TEXT_CHARS_MAX: Final = 80
@@ -20,35 +16,6 @@ TEXT_CHARS_MAX: Final = 80
 VALUE_CHARS_MAX: Final = 4_000
 """How much of a value a terminal shows; the JSON has all of it, and so has a file."""
 
-Json: TypeAlias = dict[str, Any]
-
-_SUMMARY: Final = (
-    *("source", "reason", "detail", "dead_ms", "topic", "id"),
-    *("origin", "attempts", "truncated_bytes"),
-)
-
-
-def newest(letters: Iterable[Letter], letters_max: int) -> tuple[list[Letter], Counter[str]]:
-    """Return the newest letters, oldest first, as `slim` leaves them, and how many have a reason.
-
-    Memory: `letters_max` letters.
-    """
-    reasons: Counter[str] = Counter()
-
-    def counted_letters() -> Iterator[tuple[int, int, Letter]]:
-        for number, letter in enumerate(letters):
-            reasons[letter.reason] += 1
-            yield letter.dead_ms, number, slim(letter)
-
-    kept = heapq.nlargest(letters_max, counted_letters())
-    return [letter for _, _, letter in reversed(kept)], reasons
-
-
-def slim(letter: Letter) -> Letter:
-    """Return a letter with only what `line` needs."""
-    named = [h for h in letter.headers if h[0] in ("delayd-topic", "delayd-id")]
-    return letter._replace(key=None, value=None, headers=named)
-
 
 def line(letter: Letter) -> str:
     """Return a letter in one line."""
@@ -56,21 +23,6 @@ def line(letter: Letter) -> str:
     topic = "-" if letter.topic is None else shown(letter.topic)
     when = time_of(letter.dead_ms)
     return f"{letter.source:12} {when}  {letter.reason:16} {topic}  {named}{letter.detail}"
-
-
-def summary(letter: Letter) -> Json:
-    """Return a letter without its record, as JSON."""
-    return {name: getattr(letter, name) for name in _SUMMARY}
-
-
-def whole(letter: Letter) -> Json:
-    """Return a letter with its record, as JSON."""
-    return {
-        **summary(letter),
-        "key": _content(letter.key),
-        "value": _content(letter.value),
-        "headers": [[name, _content(content)] for name, content in letter.headers],
-    }
 
 
 def page(letter: Letter) -> str:
@@ -99,16 +51,6 @@ def outcome_line(outcome: Outcome) -> str:
     request = f" as {outcome.request}" if outcome.request is not None else ""
     detail = f": {outcome.detail}" if outcome.detail else ""
     return f"{outcome.source:12} {outcome.word.value}{request}{detail}"
-
-
-def outcome_json(outcome: Outcome) -> Json:
-    """Return an outcome as JSON."""
-    return {
-        "source": outcome.source,
-        "outcome": outcome.word.value,
-        "request": outcome.request,
-        "detail": outcome.detail,
-    }
 
 
 def counted(words: Counter[str], nothing: str) -> str:
@@ -140,12 +82,3 @@ def _escaped(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
-
-
-def _content(content: bytes | None) -> Any:
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}

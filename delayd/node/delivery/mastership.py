@@ -260,8 +260,8 @@ class Mastership:
             raise
         self.has_stepped = True
         self._quarantine.note_committed(self._clock.monotonic_ms(), writer.sent)
-        for topic, (problem, count) in writer.turned_away.items():
-            self._targets.failures.turned_away(topic, problem, count)
+        for topic, turned_away in writer.turned_away.items():
+            self._targets.failures.turned_away(topic, writer.now_ms, turned_away)
         self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, writer.message_count)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:

@@ -22,6 +22,7 @@ from delayd.node.delivery.fast_step import FastTarget, write_fast
 from delayd.node.delivery.planner import StepContent
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
+from delayd.node.targets.failures import TurnedAway
 from delayd.node.targets.quarantine import DEFER_MS, DEFER_MS_MAX
 from delayd.request import (
     INTERNAL_MARGIN_BYTES,
@@ -110,8 +111,8 @@ class StepWriter:
         self.killed_count = 0
         self.digest = 0
         """Of what was delivered: the sum of the CRC-32 of the sources."""
-        self.turned_away: dict[str, tuple[str, int]] = {}
-        """By target: why messages were not sent there, and how many."""
+        self.turned_away: dict[str, TurnedAway] = {}
+        """By target: what was not sent there, and why."""
         self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
         """By target: when the messages that were sent there were due. Without those that had been
         requeued: their delay is the target's, and would hide delayd's own."""
@@ -195,8 +196,7 @@ class StepWriter:
         if problem is None:
             problem = self._quarantine.problem(self._clock.monotonic_ms(), topic, source)
         if problem is not None:
-            count = self.turned_away.get(topic, ("", 0))[1]
-            self.turned_away[topic] = (problem, count + 1)
+            self._note_turned_away(topic, frame, problem)
             return self._retry(frame, source, problem)
         defer_ms = self._quarantine.defer_ms(self._clock.monotonic_ms(), topic, self.tried)
         if defer_ms:
@@ -225,6 +225,18 @@ class StepWriter:
         if self._settings.receipts_written == RECEIPTS_ALL:
             self._tell(frame, Verdict.DELIVERED, "")
         return Fate.DELIVERED
+
+    def _note_turned_away(self, topic: str, frame: Frame, problem: str) -> None:
+        """Count a message once: at its first attempt, or if it was requeued before its target
+        began to fail by this master's count."""
+        _, messages, attempts = self.turned_away.get(topic, ("", 0, 0))
+        tried = attempt_of(frame.body)
+        is_new = tried == 0
+        if not is_new:
+            requeued_ms = frame.due_ms - self._settings.retry_delays_ms[tried - 1]
+            since_ms = self._targets.failures.since_ms(topic)
+            is_new = since_ms is None or requeued_ms < since_ms
+        self.turned_away[topic] = TurnedAway(problem, messages + is_new, attempts + 1)
 
     def _retry(self, frame: Frame, source: str, problem: str) -> Fate:
         """Requeue a message that cannot be delivered, or dead-letter it after the last retry."""

@@ -12,6 +12,7 @@ POST /export  the node's pending messages at one cut, see exporting.py; with a t
 """
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from delayd import __version__
+from delayd.errors import ConfigError
 from delayd.node.monitoring.comparing import add_comparison_routes
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
@@ -167,7 +169,46 @@ class AdminServer(uvicorn.Server):
             )
         )
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer until `should_exit` is set. ConfigError if the port cannot be listened on."""
+        await super().serve(self._listeners() if sockets is None else sockets)
+
+    def _listeners(self) -> list[socket.socket]:
+        """Return a socket for each address that the host's name has. Uvicorn, which would bind
+        them too, ends the process without a word to the node if that fails."""
+        host, port = self.config.host, self.config.port
+        with contextlib.ExitStack() as bound:
+            try:
+                found = socket.getaddrinfo(
+                    host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )
+                listeners = [
+                    bound.enter_context(_listener(family, address))
+                    for family, address in {(each[0], each[4]): None for each in found}
+                ]
+            except OSError as error:
+                raise ConfigError(
+                    f"the admin port {host}:{port} cannot be listened on: {error.strerror}",
+                    remedy="end the program that has it, which may be another node, or set "
+                    "admin_host and admin_port to an address of this machine and a free port",
+                ) from error
+            bound.pop_all()
+            return listeners
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave SIGTERM and SIGINT to the node."""
         yield
+
+
+def _listener(family: int, address: Any) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -20,12 +20,23 @@ QUIET_MS = 60_000
 
 
 class FailingTarget(NamedTuple):
-    """One line of `/status`. `since_ms` is Unix time, `messages` counts since then."""
+    """One line of `/status`. `since_ms` is Unix time, and the others count since then."""
 
     topic: str
     problem: str
     since_ms: int
     messages: int
+    """Messages that were turned away, each once."""
+    attempts: int
+    """How often one was turned away: each retry counts."""
+
+
+class TurnedAway(NamedTuple):
+    """What one step did not send to a target."""
+
+    problem: str
+    messages: int
+    attempts: int
 
 
 class TargetFailures:
@@ -37,13 +48,23 @@ class TargetFailures:
         self._failing: BoundedDict[str, tuple[FailingTarget, int]] = BoundedDict(TOPICS_MAX)
         """With the monotonic time of the last message that was turned away."""
 
-    def turned_away(self, topic: str, problem: str, messages: int) -> None:
-        """Count messages that were not sent to their target."""
-        fresh = FailingTarget(topic, problem, since_ms=self._clock.wall_ms(), messages=0)
+    def turned_away(self, topic: str, at_ms: int, step: TurnedAway) -> None:
+        """Count what a step, at this Unix time, did not send to a target."""
+        fresh = FailingTarget(topic, step.problem, since_ms=at_ms, messages=0, attempts=0)
         with self._lock:
             known, _ = self._failing.get(topic, (fresh, 0))
-            failing = known._replace(problem=problem, messages=known.messages + messages)
+            failing = known._replace(
+                problem=step.problem,
+                messages=known.messages + step.messages,
+                attempts=known.attempts + step.attempts,
+            )
             self._failing[topic] = failing, self._clock.monotonic_ms()
+
+    def since_ms(self, topic: str) -> int | None:
+        """Return since when a target fails, in Unix ms; None if it does not."""
+        with self._lock:
+            found = self._failing.get(topic)
+            return None if found is None else found[0].since_ms
 
     def topics(self) -> list[str]:
         """Return the names, those that turned a message away last at the end."""

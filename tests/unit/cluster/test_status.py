@@ -45,8 +45,10 @@ def a_node(status: dict[str, Any]) -> Iterator[str]:
             thread.join()
 
 
-def report_of(admin: str) -> dict[str, Any]:
-    """Of a new cluster whose master is node `a`, at `admin`."""
+def report_of(
+    admin: str, former: tuple[str, ...] = (), forget: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Of a new cluster whose master is node `a`, at `admin`; the `former` nodes are gone."""
     clock = ManualClock()
     bus = MemoryBus(MemoryKafka(clock), clock=clock)
     settings = create_topics(
@@ -55,11 +57,17 @@ def report_of(admin: str) -> dict[str, Any]:
     server = MemoryEtcd(clock)
     etcd = MemoryCoordination(server, "c")
     etcd.enter(settings.realm)
+    gone = etcd.grant_lease(10)
+    for name in former:
+        etcd.put_member(name, "{}", gone.id)
+    etcd.revoke(gone.id)
     lease = etcd.grant_lease(10)
     etcd.put_member("a", json.dumps({"admin": admin}), lease.id)
     etcd.campaign(0, json.dumps({"node": "a"}), lease.id)
     etcd = MemoryCoordination(server, "c")
-    return status_report(bus, etcd, clock, cluster="c", prefix="delayd-", timeout_ms=TIMEOUT_MS)
+    return status_report(
+        bus, etcd, clock, cluster="c", prefix="delayd-", timeout_ms=TIMEOUT_MS, forget=forget
+    )
 
 
 def problems_of_nodes(report: dict[str, Any]) -> list[str]:
@@ -113,6 +121,19 @@ def test_a_node_that_does_not_answer_needs_a_person() -> None:
     [port] = pick_ports(1)
     report = report_of(f"{LOOPBACK}:{port}")
     assert problems_of_nodes(report) == ["node a does not answer"]
+
+
+def test_nodes_that_were_there_are_missed_until_they_are_forgotten() -> None:
+    with a_node(WELL) as admin:
+        report = report_of(admin, former=("b", "c"))
+        assert not report["healthy"]
+        assert problems_of_nodes(report) == [
+            f"node {name} is missing: start it, or run `delayd status --forget {name}` if it is "
+            "gone for good"
+            for name in ("b", "c")
+        ]
+        [problem] = problems_of_nodes(report_of(admin, former=("b", "c"), forget=("b",)))
+        assert problem.startswith("node c is missing")
 
 
 def test_a_node_that_fetches_its_wheel_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,14 @@ def test_the_node_page_names_the_client_that_is_run() -> None:
     assert f"`{name}` {wanted[name]}," in (GUIDES / "node.md").read_text()
 
 
+def test_the_node_example_says_which_versions_of_node_run_it() -> None:
+    engines = json.loads((EXAMPLES / "node" / "package.json").read_text())["engines"]
+    locked = json.loads((EXAMPLES / "node" / "package-lock.json").read_text())["packages"]
+    of_client = locked["node_modules/@platformatic/kafka"]["engines"]["node"]
+    assert set(re.findall(r"\d+\.\d+", engines["node"])) == set(re.findall(r"\d+\.\d+", of_client))
+    assert "on Node 22.22 or 24.6 and newer" in (GUIDES / "node.md").read_text()
+
+
 def test_the_node_lock_has_a_checksum_for_each_package_and_no_registry() -> None:
     """A registry's address would bind every checkout to the one that made the lock."""
     locked = json.loads((EXAMPLES / "node" / "package-lock.json").read_text())["packages"]

@@ -158,6 +158,39 @@ def test_a_failing_message_is_retried_with_each_delay_and_then_dead(make: Maker)
     assert "nowhere" not in node.kafka.topics
 
 
+def test_a_failing_target_counts_each_message_once_and_each_retry(make: Maker) -> None:
+    """docs/operations.md, "Failing targets"."""
+    node = make(retry_delays_ms=(10_000, 30_000, 30_000))
+    node.send("nowhere", START_MS)
+    node.send("nowhere", START_MS)
+    node.ingest()
+    node.lead()
+    counted = []
+    for _ in range(90):
+        node.step()
+        node.ingest()
+        node.clock.now_ms += 1_000
+        [failing] = node.targets.failures.report()
+        if (failing.messages, failing.attempts) not in counted:
+            counted.append((failing.messages, failing.attempts))
+    assert counted == [(2, 2), (2, 4), (2, 6), (2, 8)]
+
+
+def test_a_new_master_counts_what_its_predecessor_requeued(make: Maker) -> None:
+    """docs/operations.md, "Failing targets": its list begins empty."""
+    node = make(retry_delays_ms=(10_000, 30_000))
+    node.send("nowhere", START_MS)
+    node.ingest()
+    node.lead()
+    node.step()
+    node.ingest()
+    node.targets.failures._failing.clear()
+    node.clock.now_ms += 11_000
+    node.step()
+    [failing] = node.targets.failures.report()
+    assert (failing.messages, failing.attempts) == (1, 1)
+
+
 def test_a_flood_of_names_that_do_not_exist_is_asked_for_step_by_step(make: Maker) -> None:
     """docs/design/frontier.md, Targets: known targets go on, and nobody is given up unasked.
 

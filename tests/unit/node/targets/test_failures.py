@@ -5,7 +5,7 @@ from manual_clock import ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.node.targets.checks import PROBE_MS, Targets
-from delayd.node.targets.failures import QUIET_MS, TOPICS_MAX, FailingTarget
+from delayd.node.targets.failures import QUIET_MS, TOPICS_MAX, FailingTarget, TurnedAway
 
 
 @pytest.fixture
@@ -25,7 +25,8 @@ def targets(kafka: MemoryKafka, clock: ManualClock) -> Targets:
 
 
 def turned_away(targets: Targets, topic: str, problem: str = "gone") -> None:
-    targets.failures.turned_away(topic, problem, 1)
+    at_ms = targets.failures._clock.wall_ms()
+    targets.failures.turned_away(topic, at_ms, TurnedAway(problem, messages=1, attempts=1))
 
 
 def test_a_target_fails_since_the_first_message_that_was_turned_away(
@@ -37,9 +38,22 @@ def test_a_target_fails_since_the_first_message_that_was_turned_away(
         turned_away(targets, topic, problem)
         clock.now_ms += 1
     assert targets.failures.report() == [
-        FailingTarget("orders", "denied", since_ms, messages=2),
-        FailingTarget("others", "gone", since_ms + 2, messages=1),
+        FailingTarget("orders", "denied", since_ms, messages=2, attempts=2),
+        FailingTarget("others", "gone", since_ms + 2, messages=1, attempts=1),
     ]
+
+
+def test_a_retry_is_an_attempt_and_no_further_message(targets: Targets, clock: ManualClock) -> None:
+    """docs/operations.md, "Failing targets"."""
+    since_ms = clock.wall_ms()
+    assert targets.failures.since_ms("orders") is None
+    for messages in (3, 0, 0):
+        step = TurnedAway("gone", messages=messages, attempts=3)
+        targets.failures.turned_away("orders", clock.wall_ms(), step)
+        clock.now_ms += 10_000
+    assert targets.failures.since_ms("orders") == since_ms
+    [failing] = targets.failures.report()
+    assert (failing.since_ms, failing.messages, failing.attempts) == (since_ms, 3, 9)
 
 
 def test_only_those_that_failed_last_are_kept(targets: Targets, clock: ManualClock) -> None:
@@ -67,7 +81,7 @@ def test_a_failing_target_is_reported_until_it_is_well_and_quiet(
     turned_away(targets, "later", found)
     clock.now_ms += 3_600_000
     targets.look_up([])
-    failing = FailingTarget("later", found, since_ms, messages=2)
+    failing = FailingTarget("later", found, since_ms, messages=2, attempts=2)
     assert targets.failures.report() == [failing], "the next retry may be hours away"
     kafka.create_topic("later")
     clock.now_ms += PROBE_MS

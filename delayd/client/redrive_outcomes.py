@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from delayd.client import NotScheduledError, RequestRefusedError, Verdict
+from delayd.client.errors import NotScheduledError, RequestRefusedError
+from delayd.client.outcomes import Verdict
 from delayd.errors import DelaydError, KafkaUnreachableError
 from delayd.request.letters import Letter
 from delayd.request.redrives import NoRedrive, Redrive, counting_redrive
@@ -43,6 +44,15 @@ class Outcome(NamedTuple):
     detail: str
     request: str | None = None
     """Source of the request that sent it again; if it is already redriven, of the one that did."""
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return it as JSON."""
+        return {
+            "source": self.source,
+            "outcome": self.word.value,
+            "request": self.request,
+            "detail": self.detail,
+        }
 
 
 Plan: TypeAlias = Callable[[Letter], Redrive | NoRedrive]

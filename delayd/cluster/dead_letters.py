@@ -1,13 +1,18 @@
-"""The dead letters that a command's options select, read from their topic.
+"""The dead letters that a selection means, read from their topic, and as JSON.
+
+The JSON loses nothing: bytes that are not UTF-8 are base64.
 
 The read ends at the end that the topic had when it began: a letter that is written meanwhile, for
 instance by a redrive that fails, is not read.
 """
 
+import base64
+import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from delayd.bus import Bus
 from delayd.bus.reading import read_between
@@ -20,6 +25,13 @@ from delayd.request.times import delay_ms_of, due_ms_of
 from delayd.runtime.clock import Clock
 
 RECORDS_MAX: Final = 500
+
+Json: TypeAlias = dict[str, Any]
+
+_SUMMARY: Final = (
+    *("source", "reason", "detail", "dead_ms", "topic", "id"),
+    *("origin", "attempts", "truncated_bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +138,49 @@ def letters(
                 sources.discard(letter.source)
                 if wanted.sources and not sources:
                     return
+
+
+def newest(letters: Iterable[Letter], letters_max: int) -> tuple[list[Letter], Counter[str]]:
+    """Return the newest letters, oldest first, as `slim` leaves them, and how many have a reason.
+
+    Memory: `letters_max` letters.
+    """
+    reasons: Counter[str] = Counter()
+
+    def counted_letters() -> Iterator[tuple[int, int, Letter]]:
+        for number, letter in enumerate(letters):
+            reasons[letter.reason] += 1
+            yield letter.dead_ms, number, slim(letter)
+
+    kept = heapq.nlargest(letters_max, counted_letters())
+    return [letter for _, _, letter in reversed(kept)], reasons
+
+
+def slim(letter: Letter) -> Letter:
+    """Return a letter with only what a line about it needs."""
+    named = [h for h in letter.headers if h[0] in ("delayd-topic", "delayd-id")]
+    return letter._replace(key=None, value=None, headers=named)
+
+
+def summary(letter: Letter) -> Json:
+    """Return a letter without its record, as JSON."""
+    return {name: getattr(letter, name) for name in _SUMMARY}
+
+
+def whole(letter: Letter) -> Json:
+    """Return a letter with its record, as JSON."""
+    return {
+        **summary(letter),
+        "key": _content(letter.key),
+        "value": _content(letter.value),
+        "headers": [[name, _content(content)] for name, content in letter.headers],
+    }
+
+
+def _content(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

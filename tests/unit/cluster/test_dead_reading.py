@@ -10,9 +10,9 @@ from manual_clock import ManualClock
 from delayd.bus import Headers
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.client import NotScheduledError, RequestRefusedError, Verdict, VerdictUnknownError
-from delayd.commands.dead.reading import RECORDS_MAX, Wanted, letters, wanted
-from delayd.commands.dead.redriving import Outcome, Send, Word, redrive, try_out
-from delayd.commands.dead.showing import line, newest, outcome_line, page, time_of, whole
+from delayd.client.redrive_outcomes import Outcome, Send, Word, redrive, try_out
+from delayd.cluster.dead_letters import RECORDS_MAX, Wanted, letters, newest, wanted, whole
+from delayd.commands.dead.showing import line, outcome_line, page, time_of
 from delayd.errors import (
     ConfigError,
     ConsumerError,
