@@ -48,6 +48,12 @@ def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
     assert found.keys() == wanted | {"pending"}, found
     assert sum(found.values()) == sum(is_of_user(each) for each in history.buffer)
     assert marks(tables).keys() == {"cancelled", "replaced", "too-late", "not-found", "scheduled"}
+    # `delayd recover frontier` begins a new topic at a later step.
+    begins = len(history.frontier) // 2
+    lost_ms = history.frontier[begins].timestamp_ms
+    fired_ms = [int(each.header("delayd-fired") or 0) for each in history.targets]
+    assert sum(each < lost_ms for each in fired_ms) > 5 < sum(each > lost_ms for each in fired_ms)
+    assert findings_of(tables, replace(history, frontier=history.frontier[begins:])) == set()
     # Retention has deleted what was written in the first seconds.
     left, rest = trimmed(tables, history)
     assert findings_of(left, rest) == set()

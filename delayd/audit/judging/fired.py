@@ -29,8 +29,10 @@ def with_off_step(deliveries: DataFrame, frontiers: DataFrame, bounds: Bounds) -
     history = Window.partitionBy("shard").orderBy("offset")
     steps = (
         frontiers.where(F.col("flaw").isNull() & (F.col("append_ms") >= since_ms))
-        .withColumn("last_ms", F.lag("now_ms").over(history))
-        .withColumn("follows", F.col("step") == F.lag("step").over(history) + 1)
+        # Before the first of them there may have been others: of a topic that was lost and made
+        # again, for one.
+        .withColumn("last_ms", F.coalesce(F.lag("now_ms").over(history), F.lit(0)))
+        .withColumn("follows", F.col("step") == F.lag("step", 1, -1).over(history) + 1)
     )
     # Between these times steps may be missing.
     gaps = (
