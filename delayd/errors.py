@@ -195,6 +195,12 @@ class CorruptionError(DiskError):
     code = "corruption"
 
 
+class WheelDiffersError(DelaydError):
+    """The node's wheel is not like the others: its next start builds another one from the log."""
+
+    code = "wheel-differs"
+
+
 class SnapshotError(DelaydError):
     """No other node gave its wheel, or what it gave cannot be used; nothing was replaced."""
 

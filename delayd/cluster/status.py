@@ -5,7 +5,7 @@ The names of the master and of the nodes come from etcd; each node is asked for 
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -132,12 +132,24 @@ def _problems_of(node: dict[str, Any]) -> Iterator[str]:
             f"node {node['node']} found {compared['differs']} messages that not all nodes hold "
             f"alike; the first is {first['source']}, wrong on {' '.join(first['wrong']) or '?'}"
         )
+    yield from _repair_lines(node["node"], compared.get("repair"))
     disk = node.get("disk") or {}
     if disk.get("room", "enough") != "enough":
         yield (
             f"node {node['node']} takes in no new messages, and delivers what it has: "
             f"{disk['free_bytes']} bytes are free on its disk"
         )
+
+
+def _repair_lines(node: str, repair: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is to be said of a repair of a wheel that differed."""
+    if repair is None or (repair["state"] == "repaired" and not repair["problem"]):
+        return
+    if repair["state"] in ("wanted", "comparing"):
+        yield f"node {node} builds another wheel from the log, because its own differed"
+        return
+    failed = "failed to repair" if repair["state"] == "failed" else "does not repair"
+    yield f"node {node} {failed} its wheel, which differs: {repair['problem']}"
 
 
 def _ask(admin: str) -> dict[str, Any]:

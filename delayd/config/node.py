@@ -118,6 +118,9 @@ class NodeConfig(FileSettings):
     on_damage: Literal["fetch", "stop"] = "fetch"
     """What a node does that cannot start on its wheel because it is damaged, or because the buffer
     was trimmed beyond it: fetch another node's wheel, or end."""
+    on_difference: Literal["repair", "alert"] = "repair"
+    """What a node does whose wheel seems to be wrong where it differs from the others': set it
+    aside and build another one from the log, if that is provably enough; or leave it to people."""
     replay_max_s: float = Field(default=60, ge=0)
     """With a longer replay of the buffer to come, by estimate, a node that starts copies another
     node's wheel, if that takes less than half as long; 0: never."""

@@ -97,6 +97,13 @@ class Coordination(Protocol):
     def members_by_realm(self) -> dict[str, dict[str, str]]:
         """Return the announced nodes of all clusters of that name, by cluster and by name."""
 
+    def claim_repair(self, owner: str, lease_id: int) -> str:
+        """Create the key of who repairs its wheel if absent, under the lease; return who it is
+        afterwards (JSON)."""
+
+    def repair_claim(self) -> str | None:
+        """Return who repairs its wheel now."""
+
     def settings(self) -> str | None:
         """Return the copy of the settings, as last written."""
 

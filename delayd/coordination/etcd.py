@@ -50,6 +50,7 @@ from delayd.coordination.keys import (
     members_by_realm,
     members_prefix,
     progress_key,
+    repair_key,
     settings_key,
 )
 from delayd.coordination.remedies import remedy_of
@@ -181,7 +182,7 @@ class EtcdCoordination:
         return self._call("lease/grant", grant)
 
     def keep_alive(self, lease_id: int) -> int | None:
-        # A dead lease is answered like a live one, only without a TTL.
+        # A dead lease is answered without a TTL.
         ttl_s = self._call("lease/keepalive", lambda c: Etcd3Lease(lease_id, c).refresh())
         return ttl_s * 1_000 if ttl_s > 0 else None
 
@@ -190,7 +191,15 @@ class EtcdCoordination:
             self._call("lease/revoke", lambda client: Etcd3Lease(lease_id, client).revoke())
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
-        key = leader_key(self._realm, shard)
+        return self._created(leader_key(self._realm, shard), owner, lease_id)
+
+    def claim_repair(self, owner: str, lease_id: int) -> str:
+        return self._created(repair_key(self._realm), owner, lease_id).owner
+
+    def repair_claim(self) -> str | None:
+        return self._read(repair_key(self._realm), value_of)
+
+    def _created(self, key: str, owner: str, lease_id: int) -> Leadership:
         put = {"key": encoded(key), "value": encoded(owner), "lease": lease_id}
         return self._transact(
             [is_created_at(key, 0)],

@@ -7,6 +7,8 @@
     /delayd/<realm>/members/<node>        announced nodes, each under its lease
     /delayd/<realm>/known/<node>          nodes that were announced once, until they are forgotten
     /delayd/<realm>/settings              a copy of the cluster's settings
+    /delayd/<realm>/repair                the node whose turn it is to repair its wheel, under a
+                                          lease of its own
 
 A realm is `<cluster>/<id of its frontier topic>`; of a cluster that was made before clusters had
 one it is `<cluster>` (`replication.settings.Settings.realm`).
@@ -47,6 +49,11 @@ def known_prefix(realm: str) -> str:
 def settings_key(realm: str) -> str:
     """Return the key of the copy of the settings; the frontier record is their truth."""
     return f"/delayd/{realm}/settings"
+
+
+def repair_key(realm: str) -> str:
+    """Return the key of the node that repairs its wheel."""
+    return f"/delayd/{realm}/repair"
 
 
 def cluster_prefix(cluster: str) -> str:

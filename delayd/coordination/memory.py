@@ -26,6 +26,7 @@ from delayd.coordination.keys import (
     members_by_realm,
     members_prefix,
     progress_key,
+    repair_key,
     settings_key,
 )
 from delayd.errors import CoordinationError
@@ -250,8 +251,16 @@ class MemoryCoordination:
         self._call(lambda: self._etcd.end_lease(lease_id))
 
     def campaign(self, shard: int, owner: str, lease_id: int) -> Leadership:
-        key = leader_key(self._realm, shard)
+        return self._created(leader_key(self._realm, shard), owner, lease_id)
 
+    def claim_repair(self, owner: str, lease_id: int) -> str:
+        return self._created(repair_key(self._realm), owner, lease_id).owner
+
+    def repair_claim(self) -> str | None:
+        found = self._call(lambda: self._etcd.get(repair_key(self._realm)))
+        return found[0] if found else None
+
+    def _created(self, key: str, owner: str, lease_id: int) -> Leadership:
         def create_if_absent() -> Leadership:
             if self._etcd.get(key) is None:
                 self._etcd.put(key, owner, lease_id)

@@ -9,6 +9,7 @@ fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit
 import asyncio
 import secrets
 import signal
+from contextlib import suppress
 
 import structlog
 
@@ -27,6 +28,7 @@ from delayd.errors import (
     DiskError,
     ExitCode,
     TopicMismatchError,
+    WheelDiffersError,
 )
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.commits import StepCommit
@@ -34,45 +36,39 @@ from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
+from delayd.node.disk_opening import open_disk
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.kafka_contact import KafkaContact
 from delayd.node.election.pulse_line import HttpExchange
-from delayd.node.export.exporter import Exporter
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
+from delayd.node.repairing.log_proof import log_lack_of
+from delayd.node.repairing.repairer import WheelRepairer
+from delayd.node.repairing.turn import Turn
 from delayd.node.replica.ingest_loop import IngestLoop
-from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
 from delayd.node.snapshots.donor import Donor
-from delayd.node.snapshots.fetching import ready_directory
-from delayd.node.snapshots.leftovers import Leftovers
 from delayd.node.startup_checks import (
-    check_disk_limit,
     check_guarantee,
-    check_old_keys,
-    check_positions,
     check_rates,
     enter_cluster,
     heavy_batches_end,
-    newest_of,
     note_slow_brokers,
     takes_heavy_batches,
 )
 from delayd.node.surroundings import Surroundings
 from delayd.node.target_probes import TargetProbes
-from delayd.node.trimmed_start import begin_at, provable_beginnings, starts_beyond
 from delayd.runtime import native
 from delayd.runtime.clock import Clock, SystemClock
 from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads
+from delayd.wheel.aside import may_give_back, want_back
 from delayd.wheel.disk import SystemDisk
 from delayd.wheel.draft import note_damage
-from delayd.wheel.layout import Layout
-from delayd.wheel.recovery import remove_scratch
 from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -133,6 +129,10 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
         await fetcher.fetch_instead(bus, seen.record.settings, faster.choice)
         return await run_node_in(surroundings, config, bus)
     except (CorruptionError, BufferTrimmedError) as error:
+        if may_give_back(config.data_dir):
+            # A repair comes to nothing: the wheel that it was to replace is good but for a few.
+            want_back(config.data_dir, error.message)
+            return await run_node_in(surroundings, config, bus)
         if fetcher is None or config.on_damage == "stop":
             raise
         await fetcher.fetch(bus, seen.record.settings, error)
@@ -162,7 +162,7 @@ class Node:
         reads_carefully = takes_heavy_batches(bus, self._settings, timeout_ms)
         if reads_carefully:
             log.warning("buffer_read_carefully", topic=self._settings.buffer.name)
-        self._replica, self._exporter = self._open_disk(seen, timeout_ms)
+        self._replica, self._exporter = open_disk(config, surroundings, bus, seen, timeout_ms)
         self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
         self._frontier_log.open(timeout_ms)
         self._ingestion = IngestLoop(
@@ -249,6 +249,25 @@ class Node:
 
     def _new_comparisons(self) -> Comparisons:
         config, to_loop = self._config, self._loop.call_soon_threadsafe
+        timeout_ms = int(config.connect_timeout_s * 1000)
+        log_lack = log_lack_of(
+            self._bus, config.cluster_key.get_secret_value(), self._clock, timeout_ms
+        )
+
+        def lack_now() -> str | None:
+            newest = self._replica.newest
+            return "no frontier has been read yet" if newest is None else log_lack(newest)
+
+        repairer = WheelRepairer(
+            config.data_dir,
+            Turn(self._surroundings.coordination, config.node),
+            self._clock,
+            node=config.node,
+            spare_bytes=config.disk_free_min_bytes,
+            log_lack=lack_now,
+            end=lambda error: to_loop(self._end_to_repair, error),
+            may_begin=config.on_difference == "repair",
+        )
         return Comparisons(
             self._replica,
             self._bus,
@@ -259,57 +278,7 @@ class Node:
             interval_s=config.compare_s if self._surroundings.fetcher else 0,
             is_master=lambda: self._delivery.is_delivering,
             on_damage=lambda error: to_loop(self._fail, error),
-        )
-
-    def _open_disk(self, seen: SeenFrontier, timeout_ms: int) -> tuple[Replica, Exporter]:
-        """Open the wheel and check that it, the buffer and the newest frontier fit together."""
-        config, clock, threads = self._config, self._clock, self._surroundings.threads
-        reserve = self._surroundings.open_reserve(config.data_dir, config.disk_free_min_bytes)
-        reserve.release_if_low()
-        ready_directory(config.data_dir)
-        wheel = self._surroundings.open_wheel(config.data_dir, self._settings.partitions)
-        try:
-            check_disk_limit(config)
-            replica = self._replica_of(wheel)
-            if starts := starts_beyond(self._bus, replica, timeout_ms):
-                begins = provable_beginnings(
-                    self._bus, self._settings, starts, seen, clock, timeout_ms
-                )
-                if wheel.progress is not None:
-                    # A frontier topic that has lost steps which this wheel knows stops the node.
-                    replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
-                    wheel.discard()  # All that it holds is done: that was proved just now.
-                    wheel = self._surroundings.open_wheel(
-                        config.data_dir, self._settings.partitions
-                    )
-                    replica = self._replica_of(wheel)
-                begin_at(replica, begins, seen)
-            replica.look_after_room = reserve.tend
-            check_positions(self._bus, replica, timeout_ms)
-            key = config.cluster_key.get_secret_value()
-            check_old_keys(self._bus, replica, key, clock, timeout_ms)
-            replica.observe(newest_of(self._bus, replica, seen, timeout_ms, clock, threads))
-            if self._surroundings.fetcher is not None:
-                self._surroundings.fetcher.weigh(self._bus, replica)
-            remove_scratch(Layout(str(config.data_dir)))
-            leftovers = Leftovers(config.data_dir)
-            leftovers.tidy()
-            replica.room_makers.append(leftovers.give_way)
-            folder = config.data_dir / "exports"
-            return replica, Exporter(replica, clock, folder=folder, node=config.node)
-        except BaseException:
-            wheel.close()
-            raise
-
-    def _replica_of(self, wheel: Wheel) -> Replica:
-        config = self._config
-        return Replica(
-            wheel,
-            self._settings,
-            proof_key=proof_key(config.cluster_key.get_secret_value()),
-            export_hold_ms=int(config.export_hold_s * 1000),
-            disk_free_min_bytes=config.disk_free_min_bytes,
-            threads=self._surroundings.threads,
+            repairer=repairer,
         )
 
     async def run(self) -> ExitCode:
@@ -364,18 +333,33 @@ class Node:
             self._failure = error
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
         log.error("node_failed", code=code, error=str(error))
-        if (
-            isinstance(error, CorruptionError)
-            and self._surroundings.fetcher
-            and self._config.on_damage == "fetch"
-        ):
-            note_damage(self._config.data_dir, str(error))
+        if isinstance(error, CorruptionError | BufferTrimmedError):
+            self._note_end_of_wheel(error)
         reason = (
             ResignReason.DISK_FAILED
             if isinstance(error, DiskError)
             else ResignReason.DELIVERY_FAILED
         )
         self._control.fault(reason)
+        self._ending.set()
+
+    def _note_end_of_wheel(self, error: CorruptionError | BufferTrimmedError) -> None:
+        """Leave word for the next start that this wheel is of no use."""
+        directory = self._config.data_dir
+        if may_give_back(directory):
+            with suppress(DiskError):  # then it meets it again
+                want_back(directory, error.message)
+        elif (
+            isinstance(error, CorruptionError)
+            and self._surroundings.fetcher
+            and self._config.on_damage == "fetch"
+        ):
+            note_damage(directory, str(error))
+
+    def _end_to_repair(self, error: WheelDiffersError) -> None:
+        """End in order, with this error: a master finishes its step and resigns."""
+        self._failure = self._failure or error
+        log.warning("node_ends_to_repair", why=error.message)
         self._ending.set()
 
     def _progress_commit(self, grant: Grant) -> StepCommit:

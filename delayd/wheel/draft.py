@@ -37,7 +37,7 @@ from delayd.wheel import Progress
 from delayd.wheel.catalogue import PROGRESS, Catalogue
 from delayd.wheel.checking import check_segment
 from delayd.wheel.disk import SystemDisk
-from delayd.wheel.draft_files import Room, is_at, remove, sync, translated, write_durably
+from delayd.wheel.draft_files import PARTS, Room, is_at, remove, sync, translated, write_durably
 from delayd.wheel.layout import Layout, SegmentName, parse_hour, parse_segment_file
 from delayd.wheel.recovery import write_format
 from delayd.wheel.snapshot import FileStream, Line
@@ -45,10 +45,8 @@ from delayd.wheel.snapshot import FileStream, Line
 log = structlog.get_logger()
 
 ANOTHER: Final = "the copy is removed, and another one is fetched"
-_PARTS: Final = ("slots", "catalogue", "format.json")
-"""What makes a wheel, in the order in which it takes its place."""
-_NOTES: Final = ("format.json.discarded", "damage.json")
-"""What is said of the wheel in place: that it is being removed, that it is damaged."""
+_NOTES: Final = ("format.json.discarded", "damage.json", "repair.json")
+"""What is said of the wheel in place: that it is being removed, damaged, or was rebuilt."""
 Tell = Callable[[str, int, int], None]
 """Gets the stage, the bytes that are done, and the total; of the catalogue roughly."""
 
@@ -280,7 +278,7 @@ class Draft:
         """
         root = Path(self._home.root)
         copied, replaced = Room.of(self._root), Room.of(Path(self._home.replaced))
-        in_place = sum((Room.of(root / name) for name in _PARTS), Room(0, 0))
+        in_place = sum((Room.of(root / name) for name in PARTS), Room(0, 0))
         needed_bytes += spare_bytes
         gives_way = replaced if is_usable else replaced + in_place
         most_bytes = self._free_bytes(copied + gives_way)
@@ -308,7 +306,7 @@ class Draft:
     def _remove_old(self) -> None:
         # The note of its damage goes last: until then every start goes on here.
         with translated(Path(self._home.root)):
-            for name in (*reversed(_PARTS), *_NOTES):
+            for name in (*reversed(PARTS), *_NOTES):
                 remove(Path(self._home.root, name))
             sync(Path(self._home.root))
         log.warning("unusable_wheel_removed", why="the copy of another one needs its room")
@@ -334,7 +332,7 @@ def _finish(home: Layout) -> bool:
     with translated(root):
         old.mkdir(exist_ok=True)
         # What is in its place already is not in the copy any more.
-        moved = [name for name in reversed(_PARTS) if (copy / name).exists()]
+        moved = [name for name in reversed(PARTS) if (copy / name).exists()]
         for name in (*moved, *_NOTES):
             if (root / name).exists():
                 (root / name).rename(old / name)

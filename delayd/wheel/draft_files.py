@@ -8,10 +8,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.errors import DiskError, DiskFullError, is_disk_full
 from delayd.runtime.atomic_file import sync_folder, write_atomically
+
+PARTS: Final = ("slots", "catalogue", "format.json")
+"""What makes a wheel, in the order in which it takes its place."""
 
 
 class Room(NamedTuple):

@@ -47,6 +47,8 @@ class Layout:
         """The wheel whose place it took, while there is room; no part of the wheel."""
         self.damage = f"{root}/damage.json"
         """Says what damage a node has met."""
+        self.repair = f"{root}/repair.json"
+        """Says how far the repair of a wheel that differed has come (`aside.py`)."""
         self.scratch = f"{root}/repair"
         """Where a repair remembers ids while it reads the buffer; no part of the wheel."""
 

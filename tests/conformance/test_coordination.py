@@ -380,6 +380,22 @@ def test_a_member_is_known_beyond_its_lease_until_it_is_forgotten(site: Site) ->
     assert client.known() == {"node-2"}, "the two keys are written together or not at all"
 
 
+def test_one_node_at_a_time_has_the_turn_to_repair(site: Site) -> None:
+    """docs/design/repairing.md, "Two at once"."""
+    a, b = site.client(), site.client()
+    assert a.repair_claim() is None
+    first, second = a.grant_lease(60).id, b.grant_lease(60).id
+    assert a.claim_repair("a", first) == "a"
+    assert b.claim_repair("b", second) == "a", "it is taken"
+    assert a.claim_repair("a again", first) == "a"
+    assert b.repair_claim() == "a"
+    assert a.members() == {} and a.leader(0) is None
+    a.revoke(first)
+    assert b.repair_claim() is None
+    assert b.claim_repair("b", second) == "b"
+    b.revoke(second)
+
+
 def test_settings_can_be_written_again(site: Site) -> None:
     client = site.client()
     client.put_settings("{}")

@@ -8,12 +8,14 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 import msgpack
 import pytest
 from clusters import make_cluster
 from nodes import HANGS_S, NodeProcess, delayd, running, wait_for
 
+from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import ExitCode
 from delayd.wheel import SegmentLine
@@ -87,7 +89,7 @@ def test_a_wheel_that_differs_is_found_named_and_replaced_by_hand(
 ) -> None:
     cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
     target = cluster.target("later")
-    nodes = [cluster.node(number, compare_s=1) for number in range(3)]
+    nodes = [cluster.node(n, compare_s=1, on_difference="alert") for n in range(3)]
     wrong = nodes[2]
     with running(nodes), cluster.client() as client:
         plain = [client.schedule_async(target, b"v" * 100, in_=FAR_MS) for _ in range(COUNT)]
@@ -124,7 +126,8 @@ def test_a_wheel_that_differs_is_found_named_and_replaced_by_hand(
         found = {altered: ([wrong.name], "log"), named.source: ([wrong.name], "majority")}
         wait_for(lambda: told(wrong) == found, "the node itself finds what is wrong with it")
         wait_for(lambda: any(told(n) == found for n in nodes if n is not wrong), "so do others")
-        assert "event=wheel_differs" in wrong.log and f"{named.source} (id m-1" in wrong.log
+        assert "event=wheel_differs" in wrong.log
+        assert f"{named.source} (message, id m-1" in wrong.log
         assert wrong.status()["ready"] and not (wrong.data / "damage.json").exists()
 
         # By hand, as docs/operations.md says.
@@ -144,3 +147,75 @@ def test_a_wheel_that_differs_is_found_named_and_replaced_by_hand(
             "it compares itself again",
         )
         assert wrong.status()["compared"]["confirmed"] == 0
+
+
+def repair_of(node: NodeProcess) -> dict[str, Any]:
+    """What a node says of the repair of its wheel; nothing if it does not run."""
+    return (node.status().get("compared") or {}).get("repair") or {}
+
+
+def repaired(wrong: NodeProcess) -> None:
+    """Wait until a node ends to repair its wheel; then start it, until that is repaired."""
+    assert wrong.wait_exit() == ExitCode.PROBLEM
+    assert "event=wheel_repair_begun" in wrong.log and "wheel-differs" in wrong.log
+    wrong.start().wait_ready()
+    wait_for(lambda: repair_of(wrong).get("state") == "repaired", "it is like the others")
+    assert wrong.log.count("event=wheel_repair_begun") == 1
+    assert (wrong.data / "replaced" / "format.json").exists(), "the evidence"
+
+
+def scheduled(nodes: list[NodeProcess], client: Client, target: str) -> list[str]:
+    """The sources of messages with ids, of which the log's record alone does not tell whether they
+    were stored."""
+    sent = [client.schedule(target, b"v", id=f"m-{n}", in_=FAR_MS) for n in range(20)]
+    client.cancel("m-3")
+    wait_for(lambda: all(sum(n.status().get("ingested", ())) > 20 for n in nodes), "ingested")
+    return [each.source for each in sent]
+
+
+def lose(node: NodeProcess, source: str) -> None:
+    """Stop a node, and take a message from its wheel."""
+    stop(node)
+    rewrite(node.data, lambda p, offset, body: None if f"{p}/{offset}" == source else body)
+
+
+def test_a_wheel_that_differs_is_repaired_from_the_log(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """docs/design/repairing.md: of two nodes nobody knows who is wrong."""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
+    nodes = [cluster.node(number, compare_s=1) for number in range(2)]
+    with running(nodes) as other, cluster.client() as client:
+        sources = scheduled(nodes, client, cluster.target("later"))
+        [wrong] = [node for node in nodes if node is not other]
+        lose(wrong, sources[7])
+        repaired(wrong.start())
+        assert f"{sources[7]} (message, id m-7" in wrong.log
+        stop(wrong)
+        stop(other)
+        assert is_alike(other, wrong)
+
+
+@pytest.mark.rehearsal
+def test_a_master_that_is_wrong_hands_over_and_repairs_its_wheel(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=2)
+    nodes = [cluster.node(number, compare_s=1) for number in range(3)]
+    with running(nodes) as master, cluster.client() as client:
+        sources = scheduled(nodes, client, cluster.target("later"))
+        wrong, *others = sorted(nodes, key=lambda node: node is master)
+        for node in others:
+            stop(node)
+        lose(wrong, sources[7])
+        wrong.start()
+        wait_for(wrong.is_master, "it is the only one")
+        for node in others:
+            node.start().wait_ready()
+        repaired(wrong)
+        assert "event=node_ends_to_repair" in wrong.log
+        assert any(node.is_master() for node in others), "it has handed over"
+        wait_for(lambda: not any(told(node) for node in nodes), "no node finds anything any more")
+        for node in nodes:
+            stop(node)
+        assert all(is_alike(node, wrong) for node in others)

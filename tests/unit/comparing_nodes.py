@@ -14,6 +14,7 @@ from delayd.errors import CorruptionError
 from delayd.node.comparing.comparer import Comparer
 from delayd.node.comparing.judging import Logged
 from delayd.node.comparing.logged import logged_of
+from delayd.node.comparing.ports import Alarmed, Repairer
 from delayd.node.comparing.side import ComparisonError, OwnSide, Pace, Side, Source
 from delayd.runtime.clock import SystemClock
 from delayd.wheel import FrameKind
@@ -74,25 +75,34 @@ class ComparingNode:
 
     def __init__(self, name: str, folder: Path, cluster: "ComparingNodes", hold_ms: int) -> None:
         self.name = name
+        self.folder = folder
         self.pace = Pace(SystemClock(), FAST_BYTES_PER_S)
-        self.replica = open_replica(folder, SETTINGS, export_hold_ms=hold_ms)
-        self.replica.observe(cut(0, append_ms=0))
+        self._cluster = cluster
+        self._hold_ms = hold_ms
         self.wrong: list[CorruptionError] = []
         """Damage that it has read, which ends it."""
         self.told: list[tuple[str, int]] = []
         """Who has told it to look, and where."""
         self.is_master = False
+        self.start()
+
+    def start(self, repairer: Repairer | None = None) -> None:
+        """Begin a life: with the wheel in the folder, and a comparer that knows nothing."""
+        self.repairer = repairer or Alarmed()
+        self.replica = open_replica(self.folder, SETTINGS, export_hold_ms=self._hold_ms)
+        self.replica.observe(cut(0, append_ms=0))
         self.comparer = Comparer(
             self.replica,
-            _Others(cluster, name),
-            cluster,
+            _Others(self._cluster, self.name),
+            self._cluster,
             SystemClock(),
             self.pace,
-            node=name,
+            node=self.name,
             interval_s=600,
             is_master=lambda: self.is_master,
             on_damage=self.wrong.append,
             again_s=0,
+            repairer=self.repairer,
         )
 
     def take(self, records: Iterable[Record]) -> None:
@@ -115,6 +125,8 @@ class ComparingNodes:
         self.logged_records: dict[tuple[int, int], Record] = {}
         """What the buffer still holds."""
         self.nodes = {n: ComparingNode(n, folder / n, self, hold_ms) for n in names}
+        self.gone: set[str] = set()
+        """They have ended."""
         self.unready: set[str] = set()
         self.silent: set[str] = set()
         """They say that they are ready, and answer nothing."""
@@ -162,16 +174,17 @@ class _Others:
         self._name = name
 
     def ready(self) -> list[str]:
-        return [
-            n for n in self._cluster.nodes if n != self._name and n not in self._cluster.unready
-        ]
+        return [n for n in self.announced() if n not in self._cluster.unready]
+
+    def announced(self) -> list[str]:
+        return [n for n in self._cluster.nodes if n not in {self._name, *self._cluster.gone}]
 
     def side(self, name: str) -> Side:
         self._cluster.meets(name)
-        if name in self._cluster.unready | self._cluster.silent:
+        if name in self._cluster.unready | self._cluster.silent | self._cluster.gone:
             raise ComparisonError(f"{name} does not answer")
         node = self._cluster[name]
-        side = OwnSide(node.replica, name, node.pace)
+        side = OwnSide(node.replica, name, node.pace, node.repairer.replayed)
         if name in self._cluster.breaking:
             side.end()
         return side

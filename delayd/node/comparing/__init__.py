@@ -5,6 +5,7 @@
 | `comparer.py` | the rounds: which node is compared with which, and what comes of a difference |
 | `looking.py` | one look: the hours in which two sides differ, the messages in which several do |
 | `findings.py` | what was found, as people see it |
+| `ports.py` | the other nodes, the log and the repairer, as ports |
 | `judging.py` | which node is wrong about a message, by the log or by the majority. Pure |
 | `logged.py` | what the buffer's record of a message makes of it |
 | `side.py` | what a comparison asks of one node, and this node as a side |

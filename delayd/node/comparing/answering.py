@@ -3,6 +3,7 @@
     "cut", [checkpoint...]              compare by the cut of these
     "digests", level, [parent...]       digests below these nodes of the tree
     "frames", hour, [slot...], turn, turns
+    "kills", hour                       digests of killed messages from there on
     "look", hour                        this node is wrong there, for all that the other one knows
     "end"                               let go
 
@@ -17,7 +18,7 @@ Source: docs/design/storage.md, "Comparing running nodes".
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ ANSWER_S: Final = 5.0
 PARENTS_MAX: Final = 4_096
 SLOTS_MAX: Final = 3_600
 TURNS_MAX: Final = 100_000
+HOUR_MAX: Final = 2**40
 
 
 class NotYetError(Exception):
@@ -78,8 +80,11 @@ class Answerer:
         is_on: bool,
         on_damage: Callable[[CorruptionError], object],
         on_look: Callable[[str, int], object],
+        replayed: Callable[[], Sequence[tuple[int, int]]] = tuple,
     ) -> None:
-        """`on_look`: another node says that this one is wrong in an hour."""
+        """`on_look`: another node says that this one is wrong in an hour; `replayed`: see
+        `About`."""
+        self._replayed = replayed
         self._replica = replica
         self._clock = clock
         self._pace = pace
@@ -103,7 +108,7 @@ class Answerer:
         with self._lock:
             if len(self._held) >= HELD_MAX:
                 raise ComparisonError(f"{len(self._held)} other nodes compare themselves with it")
-        side = OwnSide(self._replica, self._node, self._pace)
+        side = OwnSide(self._replica, self._node, self._pace, self._replayed())
         id = secrets.token_hex(8)
         with self._lock:
             if not self._is_on:
@@ -152,6 +157,9 @@ class Answerer:
                 len(slots) <= SLOTS_MAX and 0 <= turn < turns <= TURNS_MAX
             ):
                 return held.side.frames(hour, slots, turn, turns)
+            case ["kills", int(hour)] if 0 <= hour <= HOUR_MAX:
+                digests, next_hour = held.side.kill_digests(hour)
+                return [list(digests.items()), next_hour]
             case ["look", int(hour)]:
                 self._on_look(held.asker, hour)
                 return None

@@ -5,7 +5,8 @@
     3. judgement      of each message that both looks found, by the log or by the majority
     4. alarm          log line, /status, metric; the node that is wrong is told to look by itself
 
-Whatever differs, nodes go on: which wheel is fetched, and from whom, a person decides.
+A comparison changes no wheel and ends no node. What becomes of a node that is wrong is the matter
+of its `Repairer`, which is asked after each round and each look (`delayd.node.repairing`).
 
 A difference that the second look cannot see any more, because it has been delivered or forgotten
 meanwhile, is counted apart from one that was not there: neither is hidden. A master begins no round
@@ -20,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -34,13 +35,14 @@ from delayd.node.comparing.looking import (
     differing_messages,
     differing_slots,
 )
-from delayd.node.comparing.side import ComparisonError, OwnSide, Pace, Side, Source, cut_of
+from delayd.node.comparing.ports import Alarmed, Log, Looked, OtherNodes, Repairer
+from delayd.node.comparing.side import KILL, ComparisonError, OwnSide, Pace, Side, Source, cut_of
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.wheel.comparing.common_cut import CommonCut
 from delayd.wheel.comparing.digest_tree import DifferingHour
 from delayd.wheel.layout import hour_of
-from replication.rank import slot_of
+from replication.rank import Rank, slot_of
 
 log = structlog.get_logger()
 
@@ -48,45 +50,10 @@ AGAIN_S: Final = 5.0
 """Between the two looks: each node has made another checkpoint."""
 LOGGED_MAX: Final = 100
 """Messages of which one look reads the records in the buffer."""
+SOON_S: Final = 10.0
+"""Between two rounds of a node whose repair is to be confirmed."""
 TOLD_MAX: Final = 16
 """Hours that other nodes have told this one to look at, and that wait."""
-
-
-class OtherNodes(Protocol):
-    """The other nodes; every method raises ComparisonError."""
-
-    def ready(self) -> Sequence[str]:
-        """Return those that could take over now."""
-
-    def side(self, name: str) -> Side:
-        """Return a node with its last checkpoint."""
-
-    def tell(self, side: Side, hour: int) -> None:
-        """Tell a node to look at an hour by itself."""
-
-
-class Log(Protocol):
-    """The buffer."""
-
-    def logged(self, source: Source) -> Logged | None:
-        """Return what it says of a message; None if it does not."""
-
-
-class Looked(Mapping[str, Side]):
-    """The sides of one look, by node, which have agreed on a cut."""
-
-    def __init__(self, sides: Mapping[str, Side], cut: CommonCut) -> None:
-        self._sides = sides
-        self.cut = cut
-
-    def __getitem__(self, name: str) -> Side:
-        return self._sides[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sides)
-
-    def __len__(self) -> int:
-        return len(self._sides)
 
 
 class Comparer:
@@ -106,8 +73,10 @@ class Comparer:
         on_damage: Callable[[CorruptionError], object],
         stopping: threading.Event | None = None,
         again_s: float = AGAIN_S,
+        repairer: Repairer | None = None,
     ) -> None:
         """`interval_s`: 0 for never. `on_damage`: this node has read what is damaged."""
+        self._repairer = repairer or Alarmed()
         self._replica = replica
         self._others = others
         self._log = log_of
@@ -159,19 +128,25 @@ class Comparer:
             return  # The rounds find it.
 
     def _run(self) -> None:
-        due_ms = self._clock.monotonic_ms() + int(self._interval_s * 1000)
+        due_ms = self._next_ms()
         while not self._stopping.is_set():
             wait_s = max(0.0, (due_ms - self._clock.monotonic_ms()) / 1000)
             try:
                 told = self._told.get(timeout=wait_s)
             except queue.Empty:
                 self.round()
-                due_ms = self._clock.monotonic_ms() + int(self._interval_s * 1000)
+                due_ms = self._next_ms()
                 continue
             if told is not None and not self._stopping.is_set():
                 self.look_at(*told)
 
     # Rounds.
+
+    def _next_ms(self) -> int:
+        interval_s = self._interval_s
+        if self._repairer.is_under_way:
+            interval_s = min(interval_s, SOON_S)
+        return self._clock.monotonic_ms() + int(interval_s * 1000)
 
     def round(self) -> None:
         """Compare some hours with one peer. A master only looks again at what it has found."""
@@ -179,14 +154,34 @@ class Comparer:
             self._tried(self._round)
         elif self.view.findings:
             self._tried(lambda: self._look_again(self._others.ready()))
+        self._tried(lambda: self._repairer.tend(self), is_round=False)
 
     def look_at(self, peer: str, hour: int) -> None:
         """Compare one hour with one peer."""
         self._tried(
             lambda: self._looks(peer, lambda own, other: differing_slots(own, other, [hour]))
         )
+        self._tried(lambda: self._repairer.tend(self), is_round=False)
 
-    def _tried(self, look: Callable[[], None]) -> None:
+    def look_over(self, hours: Sequence[int]) -> tuple[Looked, list[Finding]]:
+        """Return all that are ready, by then let go of, and what differs in these hours, seen once.
+        ComparisonError if no other node is ready, or one breaks off."""
+        with self._sides(self._others.ready()) as sides:
+            if len(sides) == 1:
+                raise ComparisonError("no other node is ready")
+            found, _ = self._seen_by_all(sides, hours)
+            return sides, self._judged(list(found.values()), self._logged(found), sides)
+
+    def away(self) -> Sequence[str]:
+        """Return the nodes that are announced and not ready. ComparisonError."""
+        ready = self._others.ready()
+        return [name for name in self._others.announced() if name not in ready]
+
+    def ready(self) -> Sequence[str]:
+        """Return the other nodes that could take over now. ComparisonError."""
+        return self._others.ready()
+
+    def _tried(self, look: Callable[[], None], *, is_round: bool = True) -> None:
         try:
             look()
         except ComparisonError as error:
@@ -201,7 +196,10 @@ class Comparer:
             self.view.problem = f"{type(error).__name__}: {error}"
             log.exception("comparison_failed", problem=self.view.problem)
         else:
-            self.view.problem = None
+            if is_round:
+                self.view.problem = None
+        if not is_round:
+            return
         self.view.rounds += 1
         self.view.round_ended_ms = self._clock.monotonic_ms()
 
@@ -301,7 +299,7 @@ class Comparer:
         """Yield this node and those of the peers that can be compared, at one cut."""
         sides: dict[str, Side] = {}
         try:
-            self._own = OwnSide(self._replica, self._node, self._pace)
+            self._own = OwnSide(self._replica, self._node, self._pace, self._repairer.replayed)
             sides[self._node] = self._own
             for name in peers:
                 try:
@@ -352,16 +350,23 @@ class Comparer:
     ) -> None:
         if not confirmed:
             return
-        findings = []
-        for each in confirmed:
-            holdings = each.of(sides)
-            judgement = judge(holdings, logged.get(each.source))
-            findings.append(Finding(each, holdings, judgement))
+        findings = self._judged(confirmed, logged, sides)
         self._alarm(findings)
         for name, hour in self._wrong_elsewhere(findings):
             if name in sides:
                 with suppress(ComparisonError):  # its own rounds find it
                     self._others.tell(sides[name], hour)
+
+    def _judged(
+        self, differing: Sequence[Differing], logged: Mapping[Source, Logged], sides: Looked
+    ) -> list[Finding]:
+        findings = []
+        for each in differing:
+            holdings, (_, *source) = each.of(sides), each.source
+            replayed = {n for n, side in sides.items() if tuple(source) in side.about.replayed}
+            judgement = judge(holdings, logged.get(each.source), replayed)
+            findings.append(Finding(each, holdings, judgement))
+        return findings
 
     def _alarm(self, findings: Sequence[Finding]) -> None:
         known = {finding.differing.source: finding for finding in self.view.findings}
@@ -395,6 +400,7 @@ class Comparer:
             "passes": {name: walk.passes for name, walk in sorted([*self._walks.items()])},
             "left_out": sum(len(walk.left_out) for walk in [*self._walks.values()]),
             "read_bytes": self._pace.read_bytes,
+            "repair": self._repairer.shown(),
             "differs": view.differs,
             "messages": [finding.shown() for finding in view.findings[:SHOWN_MAX]],
             **{name: view.counts[name] for name in ("confirmed", "passed", "transient")},
@@ -413,7 +419,9 @@ def _holds(cut: CommonCut, each: Differing) -> bool:
     """Return whether all must hold what any of them holds of this source."""
     kind, partition, offset = each.source
     return any(
-        cut.holds(value.due_ms, partition, offset, each.lane, kind)
+        cut.holds_kill(Rank(value.due_ms, partition, offset), value.crc)
+        if kind == KILL
+        else cut.holds(value.due_ms, partition, offset, each.lane, kind)
         for held in each.holdings.values()
         for value in held
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from delayd.node.comparing.judging import By, Holding, Judgement
 from delayd.node.comparing.looking import Differing
+from delayd.node.comparing.side import KILL
 from delayd.request import source_of
 from delayd.wheel import FrameKind
 
@@ -25,13 +26,19 @@ class Finding:
     def shown(self) -> dict[str, Any]:
         """Return it for people."""
         kind, partition, offset = self.differing.source
+        is_kill = kind == KILL
         return {
             "source": source_of(partition, offset),
-            "what": FrameKind(kind).name.lower().replace("_", " "),
+            "what": "killed" if is_kill else FrameKind(kind).name.lower().replace("_", " "),
             "id": self.differing.id,
             "due_ms": self.differing.due_ms,
             "holds": {
-                node: [f"{value.due_ms}/{value.crc:08x}" for value in held]
+                node: [
+                    f"by {source_of(partition, value.crc)}"
+                    if is_kill
+                    else f"{value.due_ms}/{value.crc:08x}"
+                    for value in held
+                ]
                 for node, held in sorted(self.holdings.items())
             },
             "wrong": sorted(self.judgement.wrong),
@@ -74,7 +81,7 @@ def named(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "messages": len(findings),
         "named": [
-            f"{each['source']} (id {each['id']}, due {each['due_ms']}, wrong on "
+            f"{each['source']} ({each['what']}, id {each['id']}, due {each['due_ms']}, wrong on "
             f"{' '.join(each['wrong']) or 'unknown'} by {each['by']})"
             for each in shown
         ],

@@ -1,6 +1,7 @@
 """Which nodes are wrong about a message: by the log where it tells, else by the majority. Pure.
 
     the log tells that it was stored so, or not at all    all that hold something else are wrong
+    a node was rebuilt from the log because of it         all that hold something else are wrong
     the log tells only what it would look like            all that hold it otherwise are wrong;
                                                           whether it was stored, the majority says
     the log does not have it any more                     the majority says
@@ -38,6 +39,8 @@ class By(Enum):
     """How it was found out."""
 
     LOG = "log"
+    REPLAY = "replay"
+    """A node that was rebuilt from the log says it."""
     MAJORITY = "majority"
     NOBODY = "nobody"
 
@@ -52,12 +55,22 @@ class Judgement:
     """Nodes that are neither cannot be judged."""
 
 
-def judge(holdings: Mapping[str, Holding], logged: Logged | None) -> Judgement:
-    """Return who is wrong, given what each node holds; `logged` is None if the log has no word."""
+def judge(
+    holdings: Mapping[str, Holding],
+    logged: Logged | None,
+    replayed: Set[str] = frozenset(),
+) -> Judgement:
+    """Return who is wrong, given what each node holds; `logged` is None if the log has no word.
+    `replayed`: nodes that were rebuilt from the log because they differed about this message."""
     nodes = frozenset(holdings)
     if logged is not None and logged.is_stored is not None:
         wanted = (logged.value,) if logged.is_stored and logged.value is not None else ()
         return _by(By.LOG, nodes, {node for node in nodes if holdings[node] == wanted})
+    if told := {holdings[node] for node in nodes & replayed}:
+        [says, *others] = told
+        if others:
+            return Judgement(By.NOBODY, frozenset(), frozenset())
+        return _by(By.REPLAY, nodes, {node for node in nodes if holdings[node] == says})
     most = _majority(holdings)
     right = frozenset(node for node in nodes if holdings[node] == most)
     if logged is not None:

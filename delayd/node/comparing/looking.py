@@ -28,6 +28,8 @@ EXCHANGE_FRAMES: Final = 500
 """What an exchange counts for that reads nothing."""
 FRAMES_AT_ONCE: Final = 20_000
 """Frames of one node in memory, some 6 MB."""
+_END: Final = 2**62
+"""Behind all hours."""
 DIFFERENCES_MAX: Final = 1_000
 """Messages that a look names; it ends with them."""
 
@@ -66,6 +68,8 @@ class Walk:
     """Hours that differed in a round that broke off."""
     hours: int = 0
     """Hours whose common digests were compared."""
+    next_kills: int = 0
+    """The hour where the next round goes on with killed messages, which are no frames."""
 
     def round(self, own: Side, peer: Side) -> list[DifferingHour]:
         """Compare two sides, from where the last round ended; return the hours that differ.
@@ -76,6 +80,7 @@ class Walk:
         hours = differing_hours(own, peer)
         spent, again, self.again = 0, sorted(self.again), set()
         found = differing_slots(own, peer, again)
+        found += differing_slots(own, peer, self._hours_of_kills(own, peer))
         for hour, frames in hours.items():
             if hour < self.next_hour:
                 continue
@@ -89,6 +94,19 @@ class Walk:
         self.passes += 1
         self.left_out &= hours.keys()
         return found
+
+    def _hours_of_kills(self, own: Side, peer: Side) -> list[int]:
+        """Return the hours, of those that come next, whose killed messages differ."""
+        first = self.next_kills
+        (ours, our_next), (theirs, their_next) = (side.kill_digests(first) for side in (own, peer))
+        self.next_kills = behind = min(our_next or _END, their_next or _END)
+        if behind == _END:
+            self.next_kills = 0
+        return [
+            hour
+            for hour in sorted(ours.keys() | theirs.keys())
+            if hour < behind and ours.get(hour) != theirs.get(hour)
+        ]
 
     def _compared(
         self, hour: int, own: Side, peer: Side, found: Sequence[DifferingHour]

@@ -66,6 +66,10 @@ class Peers:
                 found.append((status.get("role") == "master", name))
         return [name for _, name in sorted(found)]
 
+    def announced(self) -> Collection[str]:
+        """Return all that are announced, but this one. ComparisonError."""
+        return self._known().keys()
+
     def side(self, name: str) -> Side:
         """Return a node as a side, with its checkpoint of now. ComparisonError."""
         member = self._known().get(name)
@@ -112,8 +116,9 @@ class PeerSide:
             self._id, fields = self._request(f"/comparisons/{node}", b"")
         try:
             with _reading_of(member.node):
-                *told, checkpoint = fields
-                self.about = About._make([*told, Checkpoint.read(checkpoint)])
+                *told, replayed, checkpoint = fields
+                sources = tuple((int(partition), int(offset)) for partition, offset in replayed)
+                self.about = About._make([*told, sources, Checkpoint.read(checkpoint)])
         except ComparisonError:
             self.end()
             raise
@@ -138,6 +143,13 @@ class PeerSide:
                 HeldFrame(Source(*source), Value(*value), lane, id)
                 for source, value, lane, id in answer
             ]
+
+    def kill_digests(self, first_hour: int) -> tuple[Mapping[int, Digest], int | None]:
+        """See `Side`."""
+        answer = self._ask("kills", first_hour)
+        with _reading_of(self._member.node):
+            digests, next_hour = answer
+            return {hour: Digest(*digest) for hour, digest in digests}, next_hour
 
     def tell(self, hour: int) -> None:
         """Tell it to look at an hour."""

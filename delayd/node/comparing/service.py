@@ -11,6 +11,7 @@ from delayd.node.comparing.answering import Answerer
 from delayd.node.comparing.comparer import Comparer
 from delayd.node.comparing.logged import BufferLog
 from delayd.node.comparing.peer import Peers
+from delayd.node.comparing.ports import Alarmed, Repairer
 from delayd.node.comparing.side import Pace
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
@@ -31,9 +32,11 @@ class Comparisons:
         interval_s: float,
         is_master: Callable[[], bool],
         on_damage: Callable[[CorruptionError], object],
+        repairer: Repairer | None = None,
     ) -> None:
         """`members` returns the member keys of the cluster in etcd; `interval_s`: 0 for never;
         `on_damage` is called when this node has read what is damaged, in any thread."""
+        self.repairer = repairer or Alarmed()
         pace, stopping = Pace(clock), threading.Event()
         self.comparer = Comparer(
             replica,
@@ -46,6 +49,7 @@ class Comparisons:
             is_master=is_master,
             on_damage=on_damage,
             stopping=stopping,
+            repairer=self.repairer,
         )
         replica.room_makers.append(self.comparer.give_way)
         self.answerer = Answerer(
@@ -56,6 +60,7 @@ class Comparisons:
             is_on=interval_s > 0,
             on_damage=on_damage,
             on_look=self.comparer.look_soon,
+            replayed=lambda: self.repairer.replayed,
         )
 
     def start(self) -> None:

@@ -25,12 +25,17 @@ from delayd.wheel.comparing.held import HeldWheel
 from delayd.wheel.frame import read_body
 from delayd.wheel.layout import FORMAT_VERSION
 from delayd.wheel.snapshot import Snapshot
+from replication.rank import slot_of
 from replication.record import decode
 
 READ_BYTES: Final = 256 * 1024
 """Of a file at once: some milliseconds of processor, in which other threads get their turn."""
 BYTES_PER_S: Final = 8 * 1024 * 1024
 """How fast a node reads its files to be compared: some twentieth of a processor."""
+KILL: Final = 256
+"""The kind of what is no frame, but a line of the catalogue: a message that is killed."""
+KILLS_AT_ONCE: Final = 50_000
+"""Lines of killed messages that one question reads: some half a second of processor."""
 _SPREAD: Final = 0x9E3779B1
 """A prime that spreads offsets over turns."""
 
@@ -40,7 +45,7 @@ class ComparisonError(Exception):
 
 
 class Source(NamedTuple):
-    """Which frame: its kind, and its record in the buffer."""
+    """Which frame: its kind, and its record in the buffer. KILL: that the message is killed."""
 
     kind: int
     partition: int
@@ -52,6 +57,7 @@ class Value(NamedTuple):
 
     due_ms: int
     crc: int
+    """Of a killed message, the offset of the cancel marker that killed it."""
 
 
 class HeldFrame(NamedTuple):
@@ -104,6 +110,9 @@ class About(NamedTuple):
     realm: str
     buffer: str
     partitions: int
+    replayed: tuple[tuple[int, int], ...]
+    """Messages about which it differed when it was rebuilt from the log: what it holds of them now,
+    or not, is the log's word."""
     checkpoint: Checkpoint
 
     def is_comparable(self, other: "About") -> bool:
@@ -136,7 +145,12 @@ class Side(Protocol):
     def frames(
         self, hour: int, slots: Collection[int], turn: int, turns: int
     ) -> Sequence[HeldFrame]:
-        """Return the frames of these slots that all must hold, in one of so many turns."""
+        """Return the frames of these slots that all must hold, and the messages in them that all
+        must know to be killed, in one of so many turns."""
+
+    def kill_digests(self, first_hour: int) -> tuple[Mapping[int, Digest], int | None]:
+        """Return the digests of killed messages, by hour from this one on, and where to go on;
+        None: these were all."""
 
     def end(self) -> None:
         """Let go of the checkpoint; idempotent."""
@@ -166,8 +180,15 @@ class OwnSide:
     """This node's last checkpoint. `end` may be called from any thread, the rest from one at a
     time."""
 
-    def __init__(self, replica: Replica, node: str, pace: Pace) -> None:
-        """Hold the checkpoint. ComparisonError if there is none, or no room to hold it."""
+    def __init__(
+        self,
+        replica: Replica,
+        node: str,
+        pace: Pace,
+        replayed: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Hold the checkpoint. `replayed`: see `About`. ComparisonError if there is none, or no
+        room to hold it."""
         if replica.room.is_low:
             raise ComparisonError("the disk is short")
         self._replica = replica
@@ -185,6 +206,7 @@ class OwnSide:
             settings.realm,
             settings.buffer.topic_id,
             settings.partitions,
+            tuple(replayed),
             Checkpoint.of(self._snapshot.progress),
         )
 
@@ -200,7 +222,7 @@ class OwnSide:
             if self.about.checkpoint not in checkpoints:
                 raise ComparisonError("the cut is of other checkpoints")
             cut = cut_of(checkpoints, self._replica.settings.id_memory_ms)
-            self._held = HeldWheel(snapshot, cut, self._wait, READ_BYTES)
+            self._held = HeldWheel(snapshot, cut, self._wait, READ_BYTES, has_kills=True)
 
     def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
         """See `Side`."""
@@ -212,16 +234,33 @@ class OwnSide:
     ) -> Sequence[HeldFrame]:
         """See `Side`."""
         with self._reading():
-            return [
+            held, slots = self._agreed(), frozenset(slots)
+            frames = [
                 HeldFrame(
                     Source(frame.kind, frame.partition, frame.offset),
                     Value(frame.due_ms, frame.crc),
                     frame.lane,
                     _id_in(frame.body) if frame.kind == FrameKind.MESSAGE else None,
                 )
-                for frame in self._agreed().frames(hour, frozenset(slots))
-                if (frame.offset * _SPREAD >> 16) % turns == turn
+                for frame in held.frames(hour, slots)
+                if _turn_of(frame.offset, turns) == turn
             ]
+            kills = [
+                HeldFrame(
+                    Source(KILL, rank.partition, rank.offset),
+                    Value(rank.due_ms, marker_offset),
+                    0,
+                    None,
+                )
+                for rank, marker_offset in held.kills_of(hour)
+                if slot_of(rank.due_ms) in slots and _turn_of(rank.offset, turns) == turn
+            ]
+            return frames + kills
+
+    def kill_digests(self, first_hour: int) -> tuple[Mapping[int, Digest], int | None]:
+        """See `Side`."""
+        with self._reading():
+            return self._agreed().kill_digests(first_hour, KILLS_AT_ONCE)
 
     def end(self) -> None:
         """See `Side`. A read that is under way ends within a moment, and lets go itself."""
@@ -264,6 +303,10 @@ class OwnSide:
     def _wait(self, size_bytes: int) -> None:
         if self._ending.wait(self._pace.pause_s(size_bytes)):
             raise ComparisonError("the comparison has ended")
+
+
+def _turn_of(offset: int, turns: int) -> int:
+    return (offset * _SPREAD >> 16) % turns
 
 
 def _id_in(body: bytes) -> str | None:

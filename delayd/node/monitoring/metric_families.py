@@ -398,5 +398,22 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("confirmed", "passed", "transient"),
         lambda of: of.comparisons.comparer.view.counts,
     ),
+    _gauge(
+        "delayd_wheel_repairing",
+        "1 while the node builds another wheel, because its own differs, and compares it.",
+        lambda of: int(of.comparisons.repairer.is_under_way),
+    ),
+    _gauge(
+        "delayd_wheel_repair_failed",
+        "1 while the node repairs nothing more, because a repair failed.",
+        lambda of: int(of.comparisons.repairer.has_failed),
+    ),
+    _counters(
+        "delayd_wheel_repairs_total",
+        "outcome",
+        "Repairs of a wheel that differed, by what came of them.",
+        ("repaired", "failed"),
+        lambda of: of.comparisons.repairer.counts,
+    ),
 )
 """In the order in which a person looks."""

@@ -6,10 +6,12 @@ read takes `read_bytes` or one frame of memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, Protocol
+from zlib import crc32
 
 from delayd.errors import CorruptionError
 from delayd.wheel import FrameKind, SegmentLine
@@ -18,7 +20,7 @@ from delayd.wheel.comparing.common_cut import CommonCut
 from delayd.wheel.comparing.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, Level
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import BrokenFrameError, read_body
-from delayd.wheel.kills import KILLS, kill_of, rank_of
+from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS, Layout
 from delayd.wheel.reader import SCAN_BYTES, FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
@@ -26,6 +28,7 @@ from delayd.wheel.stopped import reading
 from replication.rank import SLOT_MS, Rank
 
 _CANCEL_MARKER: Final = int(FrameKind.CANCEL_MARKER)
+HOUR_MS: Final = HOUR_SLOTS * SLOT_MS
 
 
 class Checkpointed(Protocol):
@@ -49,13 +52,17 @@ class HeldWheel:
         cut: CommonCut,
         tell: Callable[[int], None],
         read_bytes: int = SCAN_BYTES,
+        *,
+        has_kills: bool = False,
     ) -> None:
         """`tell` gets the bytes of each read, of `read_bytes` unless a frame is longer, before it
-        is done. Raises CorruptionError: the catalogue."""
+        is done. With `has_kills` the digests of what all must hold are of frames and kills.
+        Raises CorruptionError: the catalogue."""
         self._wheel = wheel
         self._cut = cut
         self._tell = tell
         self._read_bytes = read_bytes
+        self._has_kills = has_kills
         self._held: dict[int, Digest] = {}
         """The digest of all frames, by hour: some thousands."""
         self.bytes = 0
@@ -84,6 +91,10 @@ class HeldWheel:
         return found
 
     def _add_hour(self, hour: int, found: dict[int, Digest], *, by_slot: bool) -> None:
+        for rank, marker_offset in self.kills_of(hour) if self._has_kills else ():
+            node = rank.due_ms // SLOT_MS if by_slot else hour
+            crc = _kill_crc(rank, marker_offset)
+            found[node] = _sum(found.get(node, NOTHING), 1, crc)
         for file in self._files_of(hour):
             name, info, _ = file
             is_one_node = not (by_slot and name.is_hour)
@@ -116,11 +127,40 @@ class HeldWheel:
 
     def kills(self) -> Iterator[tuple[Rank, int]]:
         """Yield the kills that all must know, by rank, with the offset of the cancel marker."""
-        for run in self._wheel.catalogue.lines(KILLS, KILLS):
-            for key, value in run:
-                rank, marker_offset = rank_of(key), kill_of(value).marker_offset
-                if self._cut.holds_kill(rank, marker_offset):
-                    yield rank, marker_offset
+        for kill in self._kills_from(KILLS):
+            if self._cut.holds_kill(*kill):
+                yield kill
+
+    def kills_of(self, hour: int) -> Iterator[tuple[Rank, int]]:
+        """Yield those of messages that are due in one hour."""
+        for rank, marker_offset in self._kills_from(_first_kill_of(hour)):
+            if rank.due_ms // HOUR_MS > hour:
+                return
+            if self._cut.holds_kill(rank, marker_offset):
+                yield rank, marker_offset
+
+    def kill_digests(self, first_hour: int, lines_max: int) -> tuple[dict[int, Digest], int | None]:
+        """Return the digest of the kills that all must know, by hour of the due time from this hour
+        on; and the hour behind them, which is the next to ask for. None: these were all. It ends
+        with an hour in which `lines_max` lines were read."""
+        found: dict[int, Digest] = {}
+        hour = first_hour
+        for lines, (rank, marker_offset) in enumerate(self._kills_from(_first_kill_of(first_hour))):
+            if rank.due_ms // HOUR_MS > hour:
+                if lines >= lines_max:
+                    return found, hour + 1
+                hour = rank.due_ms // HOUR_MS
+            if self._cut.holds_kill(rank, marker_offset):
+                found[hour] = _sum(found.get(hour, NOTHING), 1, _kill_crc(rank, marker_offset))
+        return found, None
+
+    def _kills_from(self, first: bytes) -> Iterator[tuple[Rank, int]]:
+        with closing(self._wheel.catalogue.lines(KILLS, first)) as runs:
+            for run in runs:
+                if self._has_kills:
+                    self._tell(sum(len(key) + len(value) for key, value in run))
+                for key, value in run:
+                    yield rank_of(key), kill_of(value).marker_offset
 
     def _frames_in(self, file: SegmentLine) -> Iterator[FoundFrame]:
         """Yield the frames of a file that all must hold. Read and verify the whole file."""
@@ -169,6 +209,14 @@ class HeldWheel:
         return CorruptionError(
             what, remedy=f"a damaged wheel cannot be compared: run delayd wheel verify {root}"
         )
+
+
+def _first_kill_of(hour: int) -> bytes:
+    return kill_key(Rank(hour * HOUR_MS, 0, 0))
+
+
+def _kill_crc(rank: Rank, marker_offset: int) -> int:
+    return crc32(repr((*rank, marker_offset)).encode())
 
 
 def _sum(digest: Digest, frames: int, crcs: int) -> Digest:

@@ -9,6 +9,7 @@ from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
 from mutants.catalogue.recovering import RECOVERING_MUTANTS
+from mutants.catalogue.repairing import REPAIRING
 from mutants.catalogue.repeated import REPEATED_REQUESTS
 from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
@@ -26,6 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SNAPSHOTS,
     *BACKUPS,
     *COMPARING,
+    *REPAIRING,
     *MONTHS,
     *MOVES,
     *MARKERS,

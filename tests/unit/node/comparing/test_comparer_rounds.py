@@ -45,6 +45,10 @@ class HeavyHour:
             side.about, side.agree, side.frames, side.end
         )  # fmt: skip
 
+    def kill_digests(self, first_hour: int) -> tuple[Mapping[int, Digest], int | None]:
+        """See `Side`."""
+        return self._side.kill_digests(first_hour)
+
     def digests(self, level: Level, parents: Sequence[int]) -> Mapping[int, Digest]:
         """See `Side`."""
         if level is Level.COMMON_HOUR and self._hour in parents:

@@ -44,3 +44,22 @@ def test_the_log_decides_and_then_the_majority(
 ) -> None:
     expected = Judgement(by, frozenset(right), frozenset(wrong))
     assert judge(held(told), logged) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "replayed", "logged", "by", "right", "wrong"),
+    [
+        ("v--", "a", None, By.REPLAY, "a", "bc"),
+        ("-vv", "a", MAYBE, By.REPLAY, "a", "bc"),
+        ("vv-", "ab", None, By.REPLAY, "ab", "c"),
+        ("v-", "ab", None, By.NOBODY, "", ""),
+        ("v--", "d", None, By.MAJORITY, "bc", "a"),
+        ("v--", "a", ABSENT, By.LOG, "bc", "a"),
+    ],
+)
+def test_a_node_that_was_rebuilt_has_the_logs_word_against_a_majority(
+    told: str, replayed: str, logged: Logged | None, by: By, right: str, wrong: str
+) -> None:
+    """docs/design/repairing.md, "Who repairs"."""
+    expected = Judgement(by, frozenset(right), frozenset(wrong))
+    assert judge(held(told), logged, set(replayed)) == expected

@@ -11,7 +11,7 @@ import httpx
 import msgpack
 import pytest
 from comparing_nodes import FAST_BYTES_PER_S, ComparingNode, comparing
-from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, schedule
+from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, cancel, schedule
 from fastapi import FastAPI
 
 from delayd.cluster.member_proof import Asked, MemberCheck, MemberKeys
@@ -20,7 +20,15 @@ from delayd.errors import CorruptionError
 from delayd.node.comparing import answering
 from delayd.node.comparing.answering import Answerer, NotYetError
 from delayd.node.comparing.peer import Peers
-from delayd.node.comparing.side import ComparisonError, OwnSide, Pace
+from delayd.node.comparing.side import (
+    KILL,
+    ComparisonError,
+    HeldFrame,
+    OwnSide,
+    Pace,
+    Source,
+    Value,
+)
 from delayd.node.monitoring.comparing import add_comparison_routes
 from delayd.node.monitoring.http import AdminServer
 from delayd.runtime.clock import SystemClock
@@ -28,6 +36,8 @@ from delayd.wheel.comparing.digest_tree import ROOT, Level
 from delayd.wheel.layout import hour_of
 
 RECORDS = [schedule(n, BEGIN_MS + 60_000 * n, partition=n % 2) for n in range(200)]
+FAR_MS = BEGIN_MS + 20 * 3_600_000
+KILLED = schedule(300, FAR_MS, id="k")
 KEYS = MemberKeys(PROOF_KEY, SETTINGS.realm)
 CLOCK = SystemClock()
 
@@ -85,6 +95,8 @@ def answers(node: ComparingNode) -> Iterator[Answering]:
 
 
 def test_another_node_answers_as_it_would_itself(node: ComparingNode, answers: Answering) -> None:
+    node.take([KILLED, cancel(301, "k")])
+    node.replica.checkpoint()
     own = OwnSide(node.replica, "b", node.pace)
     peer = answers.peers().side("b")
     assert peer.about == own.about
@@ -96,7 +108,15 @@ def test_another_node_answers_as_it_would_itself(node: ComparingNode, answers: A
     slots = own.digests(Level.SLOT, hours)
     found = [peer.frames(hour, slots, turn, 3) for hour in hours for turn in range(3)]
     assert found == [own.frames(hour, slots, turn, 3) for hour in hours for turn in range(3)]
-    assert sum(map(len, found)) == len(RECORDS)
+    assert sum(map(len, found)) == len(RECORDS) + 1, "and the cancel marker"
+    killed = hour_of(FAR_MS // 1000)
+    digests, next_hour = peer.kill_digests(0)
+    assert (digests, next_hour) == own.kill_digests(0)
+    assert digests.keys() == {killed} and next_hour is None
+    assert peer.kill_digests(killed + 1) == ({}, None)
+    [_, kill] = peer.frames(killed, [FAR_MS // 1000], 0, 1)
+    source = Source(KILL, KILLED.partition, KILLED.offset)
+    assert kill == HeldFrame(source, Value(FAR_MS, 301), 0, None)
     answers.peers().tell(peer, 7)
     assert answers.told == [("a", 7)]
     for side in (own, peer):
