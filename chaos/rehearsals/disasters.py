@@ -74,8 +74,10 @@ def lose_markers(course: Course) -> Course:
     course.strike_at()
     course.kill()
     course.cluster.stop(BROKER)
-    lost = _lose(course.data / BROKER, course.chance)
-    course.tell(f"lost the markers of {', '.join(lost) or 'nothing'}")
+    lost: list[str] = []
+    while not lost:  # A choice may be of nothing.
+        lost = _lose(course.data / BROKER, course.chance)
+    course.tell(f"lost the markers of {', '.join(lost)}")
     course.cluster.start(BROKER)
     course.run(
         *("recover", "marker", "--bootstrap", course.bootstrap, "--etcd", course.cluster.etcd_url),
