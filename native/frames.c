@@ -1,27 +1,16 @@
 #include "frames.h"
 
+#include "bytes.h"
 #include "crc32c.h"
 
-static uint16_t u16(const uint8_t *at) {
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint32_t u32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint64_t u64(const uint8_t *at) {
-    return (uint64_t)u32(at) | (uint64_t)u32(at + 4) << 32;
-}
-
 void frame_header_read(const uint8_t *data, struct frame_header *header) {
-    header->length = u32(data);
-    header->crc = u32(data + 4);
-    header->form = u32(data + 8);
-    header->lane = u16(data + 12);
-    header->partition = u16(data + 14);
-    header->offset = u64(data + 16);
-    header->due_ms = u64(data + 32);
+    header->length = get_u32(data);
+    header->crc = get_u32(data + 4);
+    header->form = get_u32(data + 8);
+    header->lane = get_u16(data + 12);
+    header->partition = get_u16(data + 14);
+    header->offset = get_u64(data + 16);
+    header->due_ms = get_u64(data + 32);
 }
 
 enum frame_reading frame_read(const uint8_t *data, size_t size, struct frame_header *header) {

@@ -2,20 +2,16 @@
 
 #include <string.h>
 
+#include "bytes.h"
 #include "frames.h"
 
 #define OFFSET_BITS 48
 #define POSITION_BITS 40
 
-static void put(uint8_t *at, uint64_t number, int bytes) {
-    for (int shift = 0; shift < 8 * bytes; shift += 8)
-        *at++ = (uint8_t)(number >> shift);
-}
-
 static void put_place(uint8_t *at, const struct frame_header *header, uint64_t position) {
-    put(at, (uint64_t)header->partition << OFFSET_BITS | header->offset, 8);
-    put(at + 8, (uint64_t)header->lane << POSITION_BITS | position, 8);
-    put(at + 16, header->length, 4);
+    put_number(at, (uint64_t)header->partition << OFFSET_BITS | header->offset, 8);
+    put_number(at + 8, (uint64_t)header->lane << POSITION_BITS | position, 8);
+    put_number(at + 16, header->length, 4);
 }
 
 /* Verify all frames and count them; 0 if anything is not usual. */

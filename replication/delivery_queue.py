@@ -140,6 +140,12 @@ class DeliveryQueue:
         return min(lane.opened_to for lane in self._lanes)
 
     @property
+    def told_ms(self) -> int:
+        """What arrives and is due later than this need not be told: no lane has come so far."""
+        opened = max(lane.opened_to for lane in self._lanes)
+        return max(opened, self.frontier.highest_cursor).due_ms
+
+    @property
     def standing(self) -> frozenset[int]:
         """The slots up to which lanes are open, each within one of them or at its beginning."""
         return frozenset(slot_of(lane.opened_to.due_ms) for lane in self._lanes)

@@ -1,11 +1,13 @@
-"""`make native-fuzz`: random and damaged frames, scanned by the native library and by Python.
+"""`make native-fuzz`: random and damaged frames and records, read by the native library and by
+Python.
 
-    python tests/native_fuzz.py --inputs 10000000 [--seed 7]
+    python tests/native_fuzz.py --inputs 10000000 [--seed 7] [--only frames]
 
-Each input is a stretch of a slot's file: frames of all kinds and of any second, whole, or with
-bytes flipped, lost, doubled or cut off, some with a right CRC again. The two must say the same of
-each: places, sums, or that they are broken, where and why. Ends with exit code 1 at the first
-difference, and prints the input. A run says how many inputs the library took.
+Half of the inputs are records (`native_record_fuzz.py`). Each of the others is a stretch of a
+slot's file: frames of all kinds and of any second, whole, or with bytes flipped, lost, doubled or
+cut off, some with a right CRC again. The two must say the same of each: places, sums, or that they
+are broken, where and why. Ends with exit code 1 at the first difference, and prints the input. A
+run says how many inputs the library took.
 """
 
 import argparse
@@ -13,11 +15,11 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 from crc32c import crc32c
+from native_record_fuzz import Report, fuzz_records
 
 from delayd.runtime import native
 from delayd.wheel.decoding import Scanned, scan, scan_in_python
@@ -27,19 +29,6 @@ from delayd.wheel.place import IN_HOUR
 TOLD_EVERY: Final = 1_000_000
 SECOND_MS: Final = 1_700_000_000_000
 Scan = Callable[[bytes, int, MutableMapping[int, bytearray]], Scanned]
-
-
-@dataclass(slots=True)
-class Report:
-    """What a run has seen."""
-
-    inputs: int = 0
-    taken: int = 0
-    """By the library."""
-    broken: int = 0
-    """Of which both said that they are broken."""
-    difference: bytes | None = None
-    """The first input that the two do not read alike."""
 
 
 def fuzz(library: native.Library, random: Random, inputs: int) -> Report:
@@ -139,19 +128,23 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--inputs", type=int, default=1_000_000)
     asked.add_argument("--seed", type=int, default=None)
+    asked.add_argument("--only", choices=("frames", "records"))
     options = asked.parse_args()
     if native.library is None:
         print(f"nothing to compare: {native.described}", file=sys.stderr)
         return 2
     seed = options.seed if options.seed is not None else time.time_ns() % 10**6
-    report = fuzz(native.library, Random(seed), options.inputs)
-    print(
-        f"seed {seed}: {report.inputs:,} inputs, {report.taken:,} taken by the library, "
-        f"{report.broken:,} broken"
-    )
-    if report.difference is not None:
-        print(f"a difference: {report.difference.hex()}")
-        return 1
+    fuzzers = {"frames": fuzz, "records": fuzz_records}
+    chosen = [options.only] if options.only else list(fuzzers)
+    for what in chosen:
+        report = fuzzers[what](native.library, Random(seed), options.inputs // len(chosen))
+        print(
+            f"seed {seed}, {what}: {report.inputs:,} inputs, {report.taken:,} taken by the "
+            f"library, {report.broken:,} broken"
+        )
+        if report.difference is not None:
+            print(f"a difference: {report.difference.hex()}")
+            return 1
     print("no difference")
     return 0
 

@@ -24,6 +24,8 @@ from delayd.runtime.gc_tuning import tune_collector
 EVERYTHING: Final = "all"
 REPORT: Final = "report"
 WHEEL: Final = "wheel"
+PATHS_OF: Final = ("ingest", "deliver")
+"""Benchmarks that measure both paths side by side."""
 WHEEL_MESSAGES: Final = 10_000_000
 """An hour and 20 GB of disk; a million tells about the same in a tenth of it."""
 
@@ -56,6 +58,9 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: minutes for a
 Bootstrap = Annotated[
     str | None, typer.Option("--bootstrap", "-b", help="Brokers to use instead of a local one.")
 ]
+BothPaths = Annotated[
+    bool, typer.Option("--both-paths", help="ingest, deliver: in Python, and natively beside it.")
+]
 Directory = Annotated[
     Path | None, typer.Option("--dir", help="Where `wheel` writes: on the disk to be measured.")
 ]
@@ -77,6 +82,7 @@ def bench(
     bootstrap: Bootstrap = None,
     config: Config = None,
     directory: Directory = None,
+    both_paths: BothPaths = False,
     picture: Picture = None,
     as_json: AsJson = False,
 ) -> None:
@@ -89,6 +95,8 @@ def bench(
     Example: delayd bench all --quick
     """
     _check(name, file, directory, bootstrap)
+    if both_paths and name not in PATHS_OF:
+        raise typer.BadParameter(f"{name} measures one path", param_hint="--both-paths")
     is_fine = True
     if file is not None:
         result = result_from_json(file.read_text())
@@ -102,7 +110,8 @@ def bench(
         elif name in ON_CLUSTER:
             result = _measure_on_cluster(name, chosen, quick=quick)
         else:
-            result = _measure(name, bootstrap, config, chosen, quick=quick)
+            where = (bootstrap, config)
+            result = _measure(name, where, chosen, quick=quick, both_paths=both_paths)
         if as_json:
             typer.echo(json.dumps(result.to_json()))
         else:
@@ -131,8 +140,14 @@ def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str 
 
 
 def _measure(
-    name: str, bootstrap: str | None, config: Path | None, chosen: dict[str, int], *, quick: bool
+    name: str,
+    where: tuple[str | None, Path | None],
+    chosen: dict[str, int],
+    *,
+    quick: bool,
+    both_paths: bool,
 ) -> Result:
+    bootstrap, config = where
     security = Security.none() if bootstrap is None else load_security(config)
     names = ALL if name == EVERYTHING else (name,)
     sizes = {each: sizes_of(each, quick=quick, chosen=chosen) for each in names}
@@ -141,7 +156,9 @@ def _measure(
         if bootstrap is None:
             _tell("warming the brokers up")
             warm_up(Context(brokers, sizes[names[0]], _tell))
-        failed = measure(names, lambda each: Context(brokers, sizes[each], _tell), found)
+        failed = measure(
+            names, lambda each: Context(brokers, sizes[each], _tell, both_paths), found
+        )
     for each, error in failed.items():
         _tell(f"{each} failed: {error}")
     if failed and not found:

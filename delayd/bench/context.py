@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from delayd.bench.brokers import Brokers
 from delayd.bench.errors import TooSlowError
+from delayd.runtime.native import SWITCH
 
 PATIENCES: Final = (1, 2, 4)
 """How many times the usual time a run gets: a machine with other work has slow moments."""
@@ -35,6 +36,15 @@ class Context:
     brokers: Brokers
     sizes: Sizes
     tell: Callable[[str], None]
+    both_paths: bool = False
+    """Measure nodes that run in Python, and beside them nodes with the native library."""
+
+    @property
+    def paths(self) -> dict[str, dict[str, str]]:
+        """By what the names of its figures end with: what a node's environment has to have."""
+        if not self.both_paths:
+            return {"": {}}
+        return {"": {SWITCH: "0"}, "-native": {SWITCH: "1"}}
 
     def runs(self, name: str) -> Iterator[int]:
         """Yield the number of each run, after telling that it begins."""

@@ -7,7 +7,7 @@ Invariants: its processes are ended, and its topics and folders gone, when its c
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import Signals
@@ -52,7 +52,12 @@ QUICK_LOOK_MS: Final = 10
 class BenchNodes:
     """The cluster, as a context manager: its topics exist inside; nodes are started by name."""
 
-    def __init__(self, brokers: Brokers, nodes: int) -> None:
+    def __init__(
+        self, brokers: Brokers, nodes: int, envs: Sequence[Mapping[str, str]] = ()
+    ) -> None:
+        """`envs`: what each node's environment has beside this process's; none has anything
+        without it."""
+        self._envs = envs or [{}] * nodes
         self.brokers = brokers
         self.clock = SystemClock(offset_ms=0)
         self._name = f"bench-{uuid4().hex[:8]}"
@@ -92,8 +97,11 @@ class BenchNodes:
                         etcd_url=self.brokers.etcd_url,
                         cluster_key=key,
                         settings=settings,
+                        env=env,
                     )
-                    for number, port in enumerate(pick_ports(len(self.names)), 1)
+                    for number, (port, env) in enumerate(
+                        zip(pick_ports(len(self.names)), self._envs, strict=True), 1
+                    )
                 )
             )
             self._opened = self._opened.pop_all()

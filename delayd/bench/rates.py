@@ -6,6 +6,7 @@ again when all are due, as after an outage; nobody reads the target meanwhile.
 """
 
 import contextlib
+from functools import partial
 from signal import SIGTERM
 from typing import Final, NamedTuple
 
@@ -58,22 +59,26 @@ def bench_ingest(context: Context) -> list[Figure]:
     measured = Measured()
     bare = Bare(context.brokers.client)
     for _ in context.runs("ingest"):
-        with BenchNodes(context.brokers, 1) as nodes:
+        paths = context.paths
+        with BenchNodes(context.brokers, len(paths), [*paths.values()]) as nodes:
             target, count = nodes.create_target(), context.sizes.messages
             first_due_ms = nodes.clock.wall_ms() + INGEST_LEAD_MS
             load = shuffled(target, count, first_due_ms, INGEST_SPREAD_MS)
             fill(context.brokers.client, nodes.buffer, load)
             consumed = bare.consume(nodes.buffer, PARTITIONS, count)
-            [name] = nodes.names
-            nodes.start()
-            progress = _watch(nodes, name, "ingested_count", count)
-            ingested = nodes.count(name, "ingested_count")
+            measured_of: dict[str, tuple[Progress, int]] = {}
+            for name, path in zip(nodes.names, paths, strict=True):
+                nodes.start(name)
+                progress = _watch(nodes, name, "ingested_count", count)
+                measured_of[path] = progress, nodes.count(name, "ingested_count")
+                nodes.end(name, SIGTERM)
             with contextlib.closing(context.brokers.bus.cluster()) as kafka:
                 ends = kafka.end_offsets(target, TOPIC_TIMEOUT_MS, committed=False)
             early = sum(ends.values())  # whatever the offsets tell of came too early
-        _add(measured, "ingest", progress, "bare read_committed consume", consumed)
-        # `_watch` ends when all are ingested: fewer is an error, and not a figure.
-        measured.add_faults("ingest", Faults(0, ingested - count, early, 0))
+        for path, (progress, ingested) in measured_of.items():
+            _add(measured, f"ingest{path}", progress, "bare read_committed consume", consumed)
+            # `_watch` ends when all are ingested: fewer is an error, and not a figure.
+            measured.add_faults(f"ingest{path}", Faults(0, ingested - count, early, 0))
     return measured.figures()
 
 
@@ -82,12 +87,14 @@ def bench_deliver(context: Context) -> list[Figure]:
     measured = Measured()
     bare = Bare(context.brokers.client)
     for _ in context.runs("deliver"):
-        context.patiently(lambda patience: _deliver(context, bare, measured, patience))
+        for path in context.paths:
+            play = partial(_deliver, context, bare, measured, path)
+            context.patiently(play)
     return measured.figures()
 
 
-def _deliver(context: Context, bare: Bare, measured: Measured, patience: int) -> None:
-    with BenchNodes(context.brokers, 1) as nodes:
+def _deliver(context: Context, bare: Bare, measured: Measured, path: str, patience: int) -> None:
+    with BenchNodes(context.brokers, 1, [context.paths[path]]) as nodes:
         [name] = nodes.names
         count = context.sizes.messages
         nodes.start_and_wait()
@@ -102,8 +109,8 @@ def _deliver(context: Context, bare: Bare, measured: Measured, patience: int) ->
         nodes.start()
         progress = _watch(nodes, name, "delivered_count", count)
         found = read_back(context.brokers.client, load, nodes.clock.wall_ms())
-        _add(measured, "deliver", progress, "bare transactional produce", produced)
-        measured.add_faults("deliver", found.faults())
+        _add(measured, f"deliver{path}", progress, "bare transactional produce", produced)
+        measured.add_faults(f"deliver{path}", found.faults())
 
 
 def _add(measured: Measured, name: str, own: Progress, against: str, bare: Progress) -> None:

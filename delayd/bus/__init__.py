@@ -13,7 +13,7 @@ Invariants that every implementation keeps:
   ends at its first NUL, because librdkafka cannot see further.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -60,7 +60,7 @@ class Consumer(Protocol):
     def assign(self, positions: Mapping[int, Position]) -> None:
         """Read these partitions, from exactly there; replaces any earlier assignment."""
 
-    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+    def poll(self, records_max: int, timeout_ms: int) -> Sequence[Record]:
         """Return up to `records_max` records: at once if any are there, else after `timeout_ms` at
         most.
 
@@ -222,14 +222,22 @@ class Bus(Protocol):
     """A Kafka cluster, seen through one driver: the factory of everything above."""
 
     def consumer(
-        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        *,
+        careful: bool = False,
+        careful_to: Mapping[int, int] | None = None,
+        may_be_flat: bool = False,
     ) -> Consumer:
         """Return a reader of one topic; assign it before polling.
 
         `careful`: it expands no batch further than one that is read may be
         (`delayd.bus.unreadable`), for a topic whose brokers take compressed batches. It may be
         slower. `careful_to`: it does so until it has reached these offsets, by partition, for a
-        topic whose brokers took such batches once."""
+        topic whose brokers took such batches once.
+
+        `may_be_flat`: what it returns may be `delayd.bus.flat.FlatRecords`, where the native
+        library reads for it."""
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """Return a producer that has fenced nobody yet: call `init_transactions` first."""

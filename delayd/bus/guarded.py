@@ -19,13 +19,14 @@ is full, and then the next poll begins with the rest. Events, such as the end of
 the places of records: a poll that returns more than half of what it was asked for may be full.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 import structlog
 
 from delayd.bus import Consumer, Position, Record
+from delayd.bus.flat import FlatRecords
 from delayd.bus.progress import StalledError
 from delayd.bus.unreadable import BATCH_BYTES_MAX, RECORD_BYTES, BatchError, weight_max
 
@@ -59,9 +60,9 @@ class GuardedConsumer:
         """By partition, the offset that the careful reader has to reach."""
         self._places: dict[int, Position] = {}
         """Where to read on behind what was handed out, or was told to be reached."""
-        self._ready: list[Record] = []
+        self._ready: Sequence[Record] = []
         """Records to hand out, in their order."""
-        self._held: list[Record] = []
+        self._held: Sequence[Record] = []
         """The last records that were polled, whose batch may go on."""
         self._held_weight = 0
         """Of these, at most."""
@@ -76,7 +77,7 @@ class GuardedConsumer:
         else:
             self._fast.assign(positions)
 
-    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+    def poll(self, records_max: int, timeout_ms: int) -> Sequence[Record]:
         """See the port."""
         if not self._ready and self._careful is None:
             self._poll_fast(records_max, timeout_ms)
@@ -91,8 +92,8 @@ class GuardedConsumer:
 
     def position(self, partition: int) -> int:
         """See the port."""
-        waiting = (r.offset for r in chain(self._ready, self._held) if r.partition == partition)
-        reached = next(waiting, None)
+        waiting = chain(_firsts(self._ready), _firsts(self._held))
+        reached = next((offset for number, offset in waiting if number == partition), None)
         if reached is None:
             reached = (self._careful or self._fast).position(partition)
         if reached > self._places[partition].offset:
@@ -118,9 +119,9 @@ class GuardedConsumer:
             log.warning("reader_renewed", topic=self._topic, error=str(error))
             self._fast.assign(self._places | _places_behind(self._held))
 
-    def _take(self, found: list[Record], *, is_cut: bool) -> bool:
+    def _take(self, found: Sequence[Record], *, is_cut: bool) -> bool:
         """Add what was polled; return whether all of it is held, because its batch may go on."""
-        weight = weight_max(found)
+        weight = _weight_of(found)
         self._held_weight += weight
         whole = len(self._held)
         if not is_cut:
@@ -129,7 +130,7 @@ class GuardedConsumer:
             whole += begin
         elif self._held and _are_of_one_run(self._held[-1], found[0]):
             whole = 0
-        self._held += found
+        self._held = _joined(self._held, found)
         if self._held_weight > self._batch_bytes_max and self._suspects(self._held):
             return False
         if is_cut and whole == 0:
@@ -138,9 +139,10 @@ class GuardedConsumer:
         self._held_weight = weight if self._held else 0
         return False
 
-    def _suspects(self, records: list[Record]) -> bool:
+    def _suspects(self, records: Sequence[Record]) -> bool:
         """Look for a run of records that is too heavy; make ready what is before it, and have the
         rest read carefully."""
+        records = list(records)
         begin = 0
         for at in range(1, len(records) + 1):
             if at < len(records) and _are_of_one_run(records[begin], records[at]):
@@ -178,7 +180,7 @@ class GuardedConsumer:
             self._end_careful()
             self._fast.assign(places)
 
-    def _note(self, records: list[Record]) -> None:
+    def _note(self, records: Sequence[Record]) -> None:
         self._places |= _places_behind(records)
 
     def _end_careful(self) -> None:
@@ -187,10 +189,35 @@ class GuardedConsumer:
             self._careful = None
 
 
-def _places_behind(records: list[Record]) -> dict[int, Position]:
+def _places_behind(records: Sequence[Record]) -> dict[int, Position]:
     """Return where to read on behind these records, by partition."""
+    if isinstance(records, FlatRecords):
+        return {
+            stretch.partition: Position(stretch.last_offset + 1, stretch.leader_epoch)
+            for stretch in records.survey.stretches
+        }
     last = {record.partition: record for record in records}
     return {number: Position(at.offset + 1, at.leader_epoch) for number, at in last.items()}
+
+
+def _firsts(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
+    """Yield partition and offset, of the first record of each partition and perhaps of others."""
+    if isinstance(records, FlatRecords):
+        return ((at.partition, at.first_offset) for at in records.survey.stretches)
+    return ((record.partition, record.offset) for record in records)
+
+
+def _weight_of(records: Sequence[Record]) -> int:
+    """Return what these records weigh at most, if they are in one batch."""
+    return records.survey.weight if isinstance(records, FlatRecords) else weight_max(records)
+
+
+def _joined(records: Sequence[Record], more: Sequence[Record]) -> Sequence[Record]:
+    if not records or not more:
+        return records or more
+    if isinstance(records, FlatRecords) and isinstance(more, FlatRecords):
+        return records + more
+    return [*records, *more]
 
 
 def _are_of_one_run(one: Record, other: Record) -> bool:
@@ -198,7 +225,9 @@ def _are_of_one_run(one: Record, other: Record) -> bool:
     return one.append_ms == other.append_ms and one.partition == other.partition
 
 
-def _begin_of_last_run(records: list[Record]) -> int:
+def _begin_of_last_run(records: Sequence[Record]) -> int:
+    if isinstance(records, FlatRecords):
+        return records.survey.run_begin
     last = records[-1]
     begin = len(records) - 1
     while begin > 0 and _are_of_one_run(records[begin - 1], last):

@@ -16,6 +16,7 @@ from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, walk
 from delayd.wheel.layout import Layout
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment, Slot
+from replication.rank import SLOT_MS
 
 SCAN_BYTES = 4 * 1024 * 1024
 """Bytes of a file in memory while it is scanned; a longer frame takes its length."""
@@ -123,3 +124,18 @@ def corruption(segment: Segment, error: BrokenFrameError, count: int) -> Corrupt
         f"{error.position + error.length} {error.why}; frames that cannot be read: {count}",
         remedy=REBUILD,
     )
+
+
+def by_slot(entries: Sequence[Entry]) -> Iterator[tuple[int, Sequence[Entry]]]:
+    """Yield the entries of each slot."""
+    first = 0
+    after_ms = number = -1
+    for index, entry in enumerate(entries):
+        due_ms = entry[0]
+        if due_ms >= after_ms or due_ms < after_ms - SLOT_MS:
+            if index:
+                yield number, entries[first:index]
+            first, number = index, due_ms // SLOT_MS
+            after_ms = (number + 1) * SLOT_MS
+    if entries:
+        yield number, entries[first:]

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from delayd.errors import DiskFullError
-from delayd.wheel import Entry, Frame, SegmentLine
+from delayd.runtime.native.packing import Run
+from delayd.wheel import Entry, Frame, FrameKind, SegmentLine
 from delayd.wheel.catalogue import Totals
 from delayd.wheel.disk import Descriptors, Disk
 from delayd.wheel.files import Files
@@ -160,6 +161,46 @@ class Segments:
         self.tail_bytes = tail_bytes
         self._write_share(stored_bytes)
         return Appended(entries, replies, messages, near_slot)
+
+    def append_run(self, run: Run, partition: int, told_ms: int) -> list[Entry]:
+        """Add the frames of a run to the tails of their slots and hours, group by group. Return the
+        entries of those that are due by `told_ms`."""
+        begins: list[int] = []
+        stored_bytes = 0
+        for number, is_hour, count, crcs, last_offset, frames in run.groups:
+            segment: Segment
+            if is_hour:
+                segment = self.hours.files.get(number) or self._create_hour(number)
+                begins.append(NO_PLACE)
+            else:
+                segment = self.slots.get(number) or self.create_slot(number)
+                if not segment.count:
+                    self._slot_lines += 1
+                begins.append(segment.end)
+            if not segment.tail:
+                self.with_tail[segment] = None
+            segment.tail += frames
+            segment.count += count
+            segment.digest += crcs
+            highest = segment.highest_offsets
+            highest[partition] = max(highest[partition], last_offset)
+            stored_bytes += len(frames)
+            self.tail_bytes += len(frames)
+            if self.tail_bytes > TAIL_BYTES_MAX and not self.is_refused:
+                self._write_early(0)
+        self.frame_count += run.stored
+        self.bytes += stored_bytes
+        self._write_share(stored_bytes)
+        if not run.stored or run.first_due_ms > told_ms:
+            return []
+        entries: list[Entry] = []
+        for due_ms, offset, lane, length, group, position in run.placed:
+            if due_ms <= told_ms:
+                begin = begins[group]
+                at = NO_PLACE if begin == NO_PLACE else begin + position
+                entry = (due_ms, partition, offset, lane, FrameKind.MESSAGE, at, length)
+                entries.append(_made(Entry, entry))
+        return entries
 
     def move(
         self, hour: HourFile, number: int, partition: int, offset: int, crc: int, data: bytes

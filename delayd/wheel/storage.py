@@ -12,28 +12,29 @@ Not thread safe: one lock is held around every call but `PendingCheckpoint.sync`
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine, SlotInfo
+from delayd.runtime.native.packing import PackRules, Run
+from delayd.wheel import Entry, Frame, Progress, SegmentLine, SlotInfo
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
 from delayd.wheel.disk import OPEN_FILES_MAX, Descriptors, Disk, FailureLatch, SystemDisk
-from delayd.wheel.frame import PARTITIONS_MAX, BrokenFrameError, PackedFrame, read_body, topic_of
+from delayd.wheel.frame import PARTITIONS_MAX, PackedFrame
 from delayd.wheel.hours import HORIZON_S, Hours
 from delayd.wheel.id_memory import IdMemory
 from delayd.wheel.layout import Layout
 from delayd.wheel.near_hours import NearHours
 from delayd.wheel.pending_replies import PendingReplies
-from delayd.wheel.reader import Reader, corruption, read_frames
+from delayd.wheel.reader import Reader, by_slot
+from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, discard, recover
-from delayd.wheel.segment import HourFile, Segment
+from delayd.wheel.segment import HourFile
 from delayd.wheel.segments import Segments
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.snapshot import Snapshots
-from replication.rank import SLOT_MS, Rank, slot_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Wheel:
         self._pending: PendingCheckpoint | None = None
         if not self.counts.is_known:
             for segment in self._segments.all():
-                self._recount(segment)
+                recount(segment, self._reader, self.ids, self.counts)
 
     @classmethod
     def open(
@@ -124,23 +125,6 @@ class Wheel:
         layout = Layout(str(directory.absolute()))
         recovered = recover(layout, disk, partitions)
         return cls(layout, disk, partitions, recovered, open_files_max, horizon_s, sparse_bytes_max)
-
-    def _recount(self, segment: Segment) -> None:
-        """Count the messages of a wheel of format 4, which has no counts. Raise CorruptionError."""
-
-        def read(size_bytes: int, position: int) -> bytes:
-            return self._reader.bytes_at(segment, position, position + size_bytes)
-
-        try:
-            for frame in read_frames(read, segment.start, segment.end):
-                # The line of an older kill has no topic: its message is never counted back.
-                rank = Rank(frame.due_ms, frame.partition, frame.offset)
-                if frame.kind == FrameKind.MESSAGE and self.ids.kill(rank) is None:
-                    topic = topic_of(read_body(frame.body))
-                    slot = slot_of(frame.due_ms)
-                    self.counts.stored(slot, topic, in_slot=not segment.is_hour)
-        except BrokenFrameError as error:
-            raise corruption(segment, error, segment.count) from error
 
     @property
     def progress(self) -> Progress | None:
@@ -170,6 +154,31 @@ class Wheel:
                 self._pending_replies.add(reply)
             for (number, topic), count in Counter(messages).items():
                 self.counts.stored(number, topic, count, in_slot=number < near_slot)
+        return entries
+
+    @property
+    def filing(self) -> tuple[int, bool]:
+        """The first slot whose messages go to the file of their hour, and whether those are counted
+        by slot: what a run is packed for."""
+        near_slot = self._hours.near_slot
+        return near_slot, self.counts.floor > near_slot
+
+    def append_run(
+        self, run: Run, rules: PackRules, until_ms: int, told_ms: int
+    ) -> list[Entry] | None:
+        """Store a run that was packed for this `filing`, as `append` stores its frames.
+
+        Return the entries of what is due by `told_ms`. None, and nothing is stored, if it was
+        packed for another filing, or its append time has made more hours near.
+        """
+        with self._latch.tripped_by_errors():
+            if run.stored:
+                self._hours.believe(min(run.append_ms, until_ms))
+            if self.filing != (rules.near_slot, rules.counts_slots):
+                return None
+            entries = self._segments.append_run(run, rules.partition, told_ms)
+            for number, topic, count in run.tallies:
+                self.counts.stored(number, topic, count, in_slot=number < rules.near_slot)
         return entries
 
     def write_out(self) -> bool:
@@ -277,7 +286,7 @@ class Wheel:
         """
         self._latch.require_usable()
         frames: list[Frame] = []
-        for number, entries_of_slot in _by_slot(entries):
+        for number, entries_of_slot in by_slot(entries):
             slot = self._segments.slots.get(number)
             assert slot is not None, f"slot {number} is not in the wheel, or in its hour's file"
             frames += self._reader.frames(slot, entries_of_slot)
@@ -433,18 +442,3 @@ class Wheel:
             self._disk.close(self._root)
         finally:
             self._catalogue.close()
-
-
-def _by_slot(entries: Sequence[Entry]) -> Iterator[tuple[int, Sequence[Entry]]]:
-    """Yield the entries of each slot."""
-    first = 0
-    after_ms = number = -1
-    for index, entry in enumerate(entries):
-        due_ms = entry[0]
-        if due_ms >= after_ms or due_ms < after_ms - SLOT_MS:
-            if index:
-                yield number, entries[first:index]
-            first, number = index, due_ms // SLOT_MS
-            after_ms = (number + 1) * SLOT_MS
-    if entries:
-        yield number, entries[first:]

@@ -29,7 +29,8 @@ from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.takeover_run import StaleReadError
-from delayd.node.replica.replica import ArrivalListener, Replica
+from delayd.node.replica.replica import Replica
+from delayd.node.replica.told import ArrivalListener
 from delayd.node.targets.checks import Targets
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier

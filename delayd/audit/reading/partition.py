@@ -162,7 +162,7 @@ class Partition:
         except ConsumerError as error:
             where = f"{self._topic}/{self._partition}"
             raise ReadError(f"reading {where} failed: {error}") from error
-        return records, reader.position(self._partition)
+        return list(records), reader.position(self._partition)
 
     def largest_ms(self, start: int, end: int) -> int | None:
         """Return the largest timestamp in [start, end); None if nothing is committed there."""

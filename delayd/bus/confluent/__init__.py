@@ -20,6 +20,7 @@ from delayd.bus.confluent.consumer import ConfluentConsumer
 from delayd.bus.confluent.producer import ConfluentProducer
 from delayd.bus.confluent.settings import Settings
 from delayd.bus.guarded import GuardedConsumer
+from delayd.runtime import native
 
 __all__ = ["ConfluentBus"]
 
@@ -44,11 +45,17 @@ class ConfluentBus:
         self._careful = partial(careful_bus, bootstrap, client_id, dict(overrides or {}))
 
     def consumer(
-        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        *,
+        careful: bool = False,
+        careful_to: Mapping[int, int] | None = None,
+        may_be_flat: bool = False,
     ) -> Consumer:
         if careful:
             return self._careful().consumer(topic)
-        fast = ConfluentConsumer(topic, self._settings.consumer())
+        library = native.library if may_be_flat else None
+        fast = ConfluentConsumer(topic, self._settings.consumer(), library)
         return GuardedConsumer(
             topic, fast, lambda: self._careful().consumer(topic), careful_to=careful_to
         )

@@ -10,19 +10,26 @@ Invariants:
 - a client that does not read on is a StalledError: `delayd.bus.guarded` assigns anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Consumer as Client
 
 from delayd.bus import UNREADABLE_HEADERS, Position, Record
+from delayd.bus.confluent.flat_reading import (
+    FlatFault,
+    FlatMessages,
+    FlatReader,
+    open_flat,
+)
 from delayd.bus.confluent.settings import Properties
 from delayd.bus.existence import Existence
 from delayd.bus.progress import Progress
 from delayd.bus.unreadable import BatchError
 from delayd.errors import BufferPositionError, ConsumerError, DelaydError
 from delayd.runtime.clock import SystemClock
+from delayd.runtime.native import Library
 
 QUESTION_WAIT_MS_MAX: Final = 500
 """Longest part of a poll's time-out that a question about the partitions may take."""
@@ -67,9 +74,12 @@ _UNREAD_BATCH: Final = frozenset(
 class ConfluentConsumer:
     """One topic's partitions, read from given positions; see the port `Consumer`."""
 
-    def __init__(self, topic: str, properties: Properties) -> None:
+    def __init__(self, topic: str, properties: Properties, library: Library | None = None) -> None:
+        """`library`: it reads in C, and hands out flat records (`delayd.bus.flat`)."""
         self._topic = topic
         self._properties = properties
+        self._library = library
+        self._flat: FlatReader | None = None
         self._clock = SystemClock()
         self._client: Client | None = None
         self._start_offsets: dict[int, int] = {}
@@ -89,7 +99,8 @@ class ConfluentConsumer:
         self._existence = Existence(self._topic, self._clock.monotonic_ms())
         self._progress = Progress(self._topic, self._clock.monotonic_ms())
         self._start_offsets = {number: p.offset for number, p in positions.items()}
-        self._client = Client(self._properties)
+        self._flat = None if self._library is None else open_flat(self._library, self._properties)
+        self._client = Client(self._properties) if self._flat is None else self._flat.client
         self._client.assign(
             [
                 TopicPartition(self._topic, number, p.offset, leader_epoch=p.leader_epoch)
@@ -97,7 +108,7 @@ class ConfluentConsumer:
             ]
         )
 
-    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+    def poll(self, records_max: int, timeout_ms: int) -> Sequence[Record]:
         """See the port. A time-out of 0 never asks about the partitions."""
         assert self._client is not None, "assign before polling"
         if self._failure is not None:
@@ -105,15 +116,19 @@ class ConfluentConsumer:
         try:
             # With a time-out librdkafka waits until a whole batch is there; so ask for what is
             # there, and only then wait, for one.
-            messages = self._client.consume(records_max, 0)
+            messages = self._consume(records_max, 0)
             if not messages and timeout_ms > 0:
                 timeout_ms -= self._check_existence(timeout_ms)
                 timeout_ms -= self._check_progress(timeout_ms)
-                messages = self._client.consume(1, timeout_ms / 1000)
+                messages = self._consume(1, timeout_ms)
                 if messages and records_max > 1:
-                    messages += self._client.consume(records_max - 1, 0)
+                    messages = _joined(messages, self._consume(records_max - 1, 0))
         except KafkaException as error:
             self._fail(_consumer_error(self._topic, error.args[0]))
+        if isinstance(messages, FlatMessages):
+            for message in messages.faults:
+                self._judge(message)
+            return messages.records or []
         return self._records(messages) if messages else []
 
     def position(self, partition: int) -> int:
@@ -123,9 +138,17 @@ class ConfluentConsumer:
         return max(offset, self._start_offsets[partition])
 
     def close(self) -> None:
-        if self._client is not None:
+        if self._flat is not None:
+            self._flat.close()
+        elif self._client is not None:
             self._client.close()
-            self._client = None
+        self._client = self._flat = None
+
+    def _consume(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
+        if self._flat is not None:
+            return self._flat.consume(messages_max, timeout_ms)
+        assert self._client is not None, "only poll calls this"
+        return self._client.consume(messages_max, timeout_ms / 1000)
 
     def _records(self, messages: list[Message]) -> list[Record]:
         faults = [message for message in messages if message.error() is not None]
@@ -142,7 +165,7 @@ class ConfluentConsumer:
                 records.append(_record_without_headers(messages[len(records)]))
         return records
 
-    def _judge(self, message: Message) -> None:
+    def _judge(self, message: Message | FlatFault) -> None:
         error = message.error()
         assert error is not None, "only messages that carry an error come here"
         code = error.code()
@@ -207,6 +230,16 @@ class ConfluentConsumer:
     def _fail(self, failure: DelaydError) -> None:
         self._failure = failure
         raise failure
+
+
+def _joined(
+    messages: list[Message] | FlatMessages, more: list[Message] | FlatMessages
+) -> list[Message] | FlatMessages:
+    if isinstance(messages, FlatMessages):
+        assert isinstance(more, FlatMessages), "one client gives one kind of messages"
+        return messages.with_more(more)
+    assert not isinstance(more, FlatMessages), "one client gives one kind of messages"
+    return messages + more
 
 
 _new = tuple.__new__

@@ -41,7 +41,12 @@ class KafkaPythonBus:
         self._settings = Settings(bootstrap, client_id, overrides or {}, record_bytes_max)
 
     def consumer(
-        self, topic: str, *, careful: bool = True, careful_to: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        *,
+        careful: bool = True,
+        careful_to: Mapping[int, int] | None = None,
+        may_be_flat: bool = False,
     ) -> KafkaPythonConsumer:
         return KafkaPythonConsumer(topic, self._settings.consumer())
 

@@ -51,7 +51,12 @@ class MemoryBus:
         self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
     def consumer(
-        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        *,
+        careful: bool = False,
+        careful_to: Mapping[int, int] | None = None,
+        may_be_flat: bool = False,
     ) -> Consumer:
         """Return a reader of one topic; see the port."""
         exact = partial(MemoryConsumer, self._kafka, self.link, topic)

@@ -109,6 +109,11 @@ class Planner:
         """Return the frontier of the step last begun."""
         return self._queue.frontier
 
+    @property
+    def told_ms(self) -> int:
+        """Return the last due time of messages whose arrival it must be told."""
+        return self._queue.told_ms
+
     def arrived(self, entries: Iterable[Entry]) -> None:
         """Note that these were stored."""
         for entry in entries:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from delayd.bus import Bus, Consumer
-from delayd.node.replica.replica import Rejected, Replica
+from delayd.node.replica.replica import Replica
+from delayd.node.replica.told import Rejected
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import SystemThreads, Threads
 
@@ -47,7 +48,9 @@ class IngestLoop:
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._on_failure = on_failure
         topic = replica.settings.buffer.name
-        self._consumer: Consumer = bus.consumer(topic, careful=careful, careful_to=careful_to)
+        self._consumer: Consumer = bus.consumer(
+            topic, careful=careful, careful_to=careful_to, may_be_flat=True
+        )
         self._stopping = threads.event()
         self._rejects = RejectLog(clock)
         self.progressed_ms = clock.monotonic_ms()

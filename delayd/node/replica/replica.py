@@ -11,13 +11,14 @@ Source: docs/design/frontier.md, docs/design/storage.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
 
 from delayd.bus import Position, Record
+from delayd.bus.flat import FlatRecords
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.cluster_key import check_key
 from delayd.errors import DiskFullError, FrontierError
 from delayd.node.replica.fast_ingest import FastIngest
+from delayd.node.replica.flat_ingest import FlatIngest
 from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.node.replica.retention import Forgotten, Retention
@@ -30,10 +31,12 @@ from delayd.node.replica.switching import (
     refuse_unreadable,
     switched,
 )
+from delayd.node.replica.told import ArrivalListener, Pending, Rejected
 from delayd.node.replica.unknown_past import past_of
 from delayd.request import Reject, Request, RequestLimits, parse
+from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.threads import Condition, SystemThreads, Threads
-from delayd.wheel import Entry, Progress
+from delayd.wheel import Progress
 from delayd.wheel.id_memory import FORGET_MAX, id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.segments import TAILS_PER_CALL
@@ -57,37 +60,9 @@ SPLIT_RETRY_MS = 20
 """How soon a takeover that needs a split looks again whether it may."""
 
 
-class Rejected(NamedTuple):
-    """A record that will be dead-lettered: for the log."""
-
-    partition: int
-    offset: int
-    reject: Reject
-
-
-class Pending(NamedTuple):
-    """Messages that are stored, not killed, and not in a slot that the frontier has passed."""
-
-    total: int
-    hours: dict[int, int]
-    """By hour (hours since 1970) of their due time."""
-    topics: dict[str, int]
-    """By target."""
-
-
-class ArrivalListener(Protocol):
-    """A mastership, which plans by what is stored."""
-
-    def arrived(self, entries: Iterable[Entry]) -> None:
-        """Note what was stored; called under the lock."""
-
-
 class Replica:
-    """One node's state between its threads.
-
-    Its lock is held by whoever uses `wheel` and `retention` from outside: the planner of a
-    mastership and an export.
-    """
+    """One node's state between its threads. Its lock is held by whoever uses `wheel` and
+    `retention` from outside: the planner of a mastership and an export."""
 
     def __init__(
         self,
@@ -118,6 +93,7 @@ class Replica:
         self.limits = RequestLimits.of(settings, proof_key, rules)
         """By the rules that it knows; they change under the lock."""
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
+        self._flat_ingest = FlatIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
         """Where a trimmed buffer began when this replica was rebuilt from it; see `Progress`."""
         self._past = past_of(settings, self.began)
@@ -215,7 +191,9 @@ class Replica:
         return self.retention.newest
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
-        """Ingest records; return those that get a dead letter."""
+        """Ingest records, all or none; return those that get a dead letter."""
+        if isinstance(records, FlatRecords):
+            return self._flat_ingest.take(self, records)
         frames = self._fast_ingest.pack(records)
         limits, others = self.limits, dict[int, Request | Reject]()
         for place, frame in enumerate(frames):
@@ -224,7 +202,6 @@ class Replica:
                 if isinstance(asked, Request) and asked.switch is not None:
                     limits = switched(limits, records[place], asked.switch)
         with self.changed:
-            # What is counted as ingested must be in the wheel: both change together, or neither.
             self.limits = limits_with(self.limits, limits.rules.barriers)
             batch = IngestBatch(
                 self.wheel.ids,
@@ -250,6 +227,39 @@ class Replica:
             for place, outcome in others.items()
             if isinstance(outcome, Reject)
         ]
+
+    def pack_rules(self, partition: int, offset: int) -> PackRules:
+        """Return what decides how a run is packed that begins at this offset."""
+        covered, (near_slot, counts_slots) = self.retention.covered, self.wheel.filing
+        return PackRules(
+            partition,
+            near_slot,
+            *self._states[partition],
+            trail_ms_of(self.settings, self.rules.version_at(partition, offset)),
+            None if covered is None else (covered.offsets[partition], covered.cursors),
+            counts_slots,
+        )
+
+    def take_run(self, offset: int, run: Run, rules: PackRules) -> bool:
+        """Ingest a run that begins at this offset and was packed by these rules. Return False, and
+        change nothing, if others hold by now."""
+        partition = rules.partition
+        with self.changed:
+            if rules != self.pack_rules(partition, offset):
+                return False
+            states = self._states.copy()
+            states[partition] = LogState(run.next_offset, run.log_ms, run.leap_ms)
+            until_ms = max(state.log_ms or state.leap_ms for state in states)
+            told_ms = -1 if self._listener is None else self._listener.told_ms
+            entries = self.wheel.append_run(run, rules, until_ms, told_ms)
+            if entries is None:
+                return False
+            self._states, self._epochs[partition] = states, run.leader_epoch
+            self.ingested_count += run.taken
+            if self._listener is not None:
+                self._listener.arrived(entries)
+            self.changed.notify_all()
+        return True
 
     def observe(self, seen: SeenFrontier) -> None:
         """Note a committed frontier that was read or written. FrontierError if it contradicts an

@@ -15,6 +15,7 @@ REPLICA_TESTS = "tests/unit/node/replica/test_forgetting.py"
 FULL_DISKS = "tests/simulation/test_full_disks.py"
 RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
 CATALOGUE_DAMAGE = "tests/unit/wheel/test_catalogue_damage.py"
+FLAT_INGEST = "tests/unit/node/replica/test_flat_ingest.py"
 TOPIC_CHECKS = "delayd/cluster/topic_checks.py"
 KAFKA_HEALTH = "delayd/node/kafka_health.py"
 LOST_TOPICS = "tests/simulation/test_topic_lost.py"
@@ -365,5 +366,24 @@ STORAGE = (
         "return Findings(tuple(broken), tuple(warnings), tuple(advice))",
         "return Findings((*broken, *warnings), (), tuple(advice))",
         f"{LOST_TOPICS}::test_a_retention_that_was_lowered_by_mistake_stops_nobody",
+    ),
+    one_edit(
+        "native-run-into-a-closed-hour",
+        "no frame goes to the file of an hour that is near",
+        "storage.md#hour-files",
+        STORAGE_FILE,
+        "if self.filing != (rules.near_slot, rules.counts_slots):",
+        "if self.counts.floor > rules.near_slot:",
+        f"{FLAT_INGEST}::test_a_run_is_packed_again_when_an_hour_has_become_near",
+        f"{FLAT_INGEST}::test_a_run_s_own_append_time_makes_hours_near",
+    ),
+    one_edit(
+        "native-run-past-the-others",
+        "records are ingested in the order of their offsets",
+        "frontier.md#ingest",
+        "delayd/node/replica/flat_ingest.py",
+        "if others:  # they come first",
+        "if False:  # they come first",
+        f"{FLAT_INGEST}::test_what_is_not_plain_is_left_to_python_in_its_place",
     ),
 )

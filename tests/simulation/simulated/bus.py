@@ -1,11 +1,12 @@
 """One node's way to the brokers: the twin of Kafka, with time and lost answers in between."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Condition
 from typing import Any, TypeVar
 
+from flattening import FlatteningConsumer
 from hooked_producer import Call, HookedProducer
 from kernel import Kernel, Waiting
 
@@ -17,7 +18,9 @@ from delayd.bus.memory.consumer import MemoryConsumer
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.link import Link
 from delayd.errors import FencedError, KafkaUnreachableError, ProducerError
+from delayd.runtime import native
 from delayd.runtime.clock import Clock
+from delayd.runtime.native.flat import Surveyor
 from simulated.history import History
 from simulated.weather import Weather, Wire
 
@@ -72,10 +75,18 @@ class SimulatedBus(MemoryBus):
         self._weather = weather
 
     def consumer(
-        self, topic: str, *, careful: bool = False, careful_to: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        *,
+        careful: bool = False,
+        careful_to: Mapping[int, int] | None = None,
+        may_be_flat: bool = False,
     ) -> Consumer:
         """See the port."""
         parts = (self._wire, self._weather, self._kafka, self.link, topic)
+        if may_be_flat and native.library is not None:
+            read = self.consumer(topic, careful=careful, careful_to=careful_to)
+            return FlatteningConsumer(read, Surveyor(native.library))
         if careful or not self._is_coarse:
             return SimulatedConsumer(*parts)
         fast = SimulatedConsumer(*parts, is_coarse=True)
@@ -152,7 +163,7 @@ class CappedConsumer:
         self._consumer = consumer
         self._records_max = records_max
 
-    def poll(self, records_max: int, timeout_ms: int) -> list[Record]:
+    def poll(self, records_max: int, timeout_ms: int) -> Sequence[Record]:
         """See the port."""
         return self._consumer.poll(min(records_max, self._records_max), timeout_ms)
 

@@ -21,7 +21,7 @@ def open_transaction(bus: MemoryBus, *values: bytes, by: str = "id") -> Transact
 def committed(bus: MemoryBus, offset: int = 0) -> list[Record]:
     consumer = bus.consumer("t")
     consumer.assign({0: Position(offset)})
-    return consumer.poll(1_000, 0)
+    return list(consumer.poll(1_000, 0))
 
 
 def values(bus: MemoryBus) -> list[bytes | None]:

@@ -66,7 +66,7 @@ class Deaf:
             raise StalledError("deaf")
         found = self._consumer.poll(min(records_max, max(self._hears, 1)), timeout_ms)
         self._hears = max(0, self._hears - len(found))
-        return found
+        return list(found)
 
     def position(self, partition: int) -> int:
         return self._consumer.position(partition)

@@ -3,12 +3,17 @@
 from contextlib import closing
 
 import pytest
+from flattening import FlatteningConsumer
 from manual_clock import ManualClock
 
 from delayd.bus import Consumer, Headers, Position, Record
+from delayd.bus.guarded import GuardedConsumer
 from delayd.bus.memory import MemoryBus, MemoryKafka, Refused
 from delayd.bus.unreadable import RECORD_BYTES, BatchError, UnreadableBatch, weight_max
+from delayd.runtime import native
+from delayd.runtime.native.flat import Surveyor
 
+pytestmark = pytest.mark.usefixtures("either_path")
 TOPIC = "buffer"
 BYTES_MAX = 10_000
 HEAVY: list[tuple[bytes, Headers]] = [(bytes(1_000), [])] * 20
@@ -24,8 +29,15 @@ def kafka() -> MemoryKafka:
 def reader(kafka: MemoryKafka, *, coarse: bool = True, at: int = 0) -> Consumer:
     bus = MemoryBus(kafka, coarse_bytes_max=BYTES_MAX if coarse else None)
     consumer = bus.consumer(TOPIC)
+    made_flat(consumer)
     consumer.assign({0: Position(at), 1: Position(0)})
     return consumer
+
+
+def made_flat(consumer: Consumer) -> None:
+    """Have the fast reader hand out flat records, on the native path."""
+    if native.library is not None and isinstance(consumer, GuardedConsumer):
+        consumer._fast = FlatteningConsumer(consumer._fast, Surveyor(native.library))
 
 
 def append(kafka: MemoryKafka, count: int, partition: int = 0, value: bytes = b"v") -> None:
@@ -94,6 +106,7 @@ def test_a_reader_is_careful_up_to_where_it_is_told_to_be(
     careful_to = {0: log.end_offset, 1: 3}
     bus = MemoryBus(kafka, coarse_bytes_max=BYTES_MAX)
     with closing(bus.consumer(TOPIC, careful_to=careful_to)) as consumer:
+        made_flat(consumer)
         consumer.assign({0: Position(0), 1: Position(0)})
         assert len(read_all(consumer, records_max, log.end_offset)) >= 1
         assert log.expanded_whole == 0

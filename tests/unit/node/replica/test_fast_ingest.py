@@ -30,6 +30,8 @@ TOPIC: Final = ("delayd-topic", b"orders")
 DELAY: Final = ("delayd-delay", b"10s")
 FAST: Final[dict[str, Headers]] = {
     "due": [TOPIC, ("delayd-due", b"1700000010000")],
+    "due just before what seconds are": [TOPIC, ("delayd-due", b"999999999")],
+    "due just behind what seconds are": [TOPIC, ("delayd-due", b"10000000000")],
     "due in the past": [TOPIC, ("delayd-due", b"0")],
     "due in RFC 3339": [TOPIC, ("delayd-due", b"2023-11-14T22:13:20.0001Z")],
     "due with zeros in front": [TOPIC, ("delayd-due", b"001700000010000")],
@@ -60,6 +62,8 @@ NOT_FAST: Final[dict[str, Headers]] = {
     "a due time in other digits": [TOPIC, ("delayd-due", "\u0661".encode())],
     "a due time with a sign": [TOPIC, ("delayd-due", b"+1")],
     "a due time with a space": [TOPIC, ("delayd-due", b" 1")],
+    "a due time in seconds": [TOPIC, ("delayd-due", b"1700000010")],
+    "the first due time in seconds": [TOPIC, ("delayd-due", b"1000000000")],
     "an empty due time": [TOPIC, ("delayd-due", b"")],
     "a due time of 16 digits": [TOPIC, ("delayd-due", b"0001700000010000")],
     "beyond the year 9999": [TOPIC, ("delayd-due", b"253402300800000")],

@@ -11,7 +11,8 @@ from exporting_node import BEGIN_MS, PROOF_KEY, SETTINGS, cut, schedule
 from delayd.bus import Headers, Record
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.errors import FrontierError, TopicMismatchError
-from delayd.node.replica.replica import Rejected, Replica
+from delayd.node.replica.replica import Replica
+from delayd.node.replica.told import Rejected
 from delayd.request.internal import barrier
 from delayd.request.request import RequestLimits, Switch
 from replication.log_time import trail_ms_of

@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """DELAYD_INTERFACE of `native/library.h`, which this module was written for."""
-BUILT: Final = Path(__file__).with_name("libdelayd.native.so")
+SWITCH: Final = "DELAYD_NATIVE"
+"""The variable of the environment that turns it on or off."""
+BUILT: Final = Path(__file__).parents[1] / "libdelayd.native.so"
 """Where `native/build.py` puts the library."""
 SLOT_MS: Final = 1_000
 PLACE_BYTES: Final = 20
@@ -58,7 +60,7 @@ class Library:
     def __init__(self, path: Path) -> None:
         """Load it. Raises OSError, also for a library of another interface."""
         self.path = str(path)
-        library = ctypes.CDLL(self.path)
+        library = self.handle = ctypes.CDLL(self.path)
         try:
             library.delayd_interface.restype = ctypes.c_uint32
             built_for = library.delayd_interface()
@@ -112,5 +114,5 @@ def _load(wish: str) -> tuple[Library | None, str]:
         return None, f"Python (the native library cannot be loaded: {error})"
 
 
-library, described = _load(os.environ.get("DELAYD_NATIVE", ""))
+library, described = _load(os.environ.get(SWITCH, ""))
 """The library that runs, or None; and which path runs, in words: for people."""

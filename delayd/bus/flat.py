@@ -1,0 +1,133 @@
+"""Flat records: what a driver read, as bytes; a `Record` is made of those only that somebody looks
+at.
+
+The native library writes them (`native/records.h` has the layout) and reads them again. For
+everything else they are a sequence of records like any other.
+
+Invariant: each `Record` is the one that the driver gives without the native library.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, Self, overload
+
+from delayd.bus import UNREADABLE_HEADERS, Headers, Record
+from delayd.runtime.native.flat import Surveyor
+
+RECORD: Final = Struct("<IiqqiiiI")
+"""bytes, partition, offset, append_ms, leader epoch; lengths of key and value; headers"""
+HEADER: Final = Struct("<ii")
+"""lengths of name and content"""
+NULL: Final = -1
+"""In place of a length."""
+
+
+class FlatRecords(Sequence[Record]):
+    """Records as bytes. Immutable; a part of it shares them."""
+
+    __slots__ = ("_begin", "_data", "_end", "_surveyor", "survey")
+
+    def __init__(
+        self, surveyor: Surveyor, data: bytearray, begin: int = 0, end: int | None = None
+    ) -> None:
+        """Take `data[begin:end]`, which nobody may change any more. ValueError if these are not
+        whole records."""
+        self._surveyor = surveyor
+        self._data, self._begin = data, begin
+        self._end = len(data) if end is None else end
+        self.survey = surveyor.survey(data, begin, self._end)
+
+    @property
+    def place(self) -> tuple[bytearray, int, int]:
+        """The bytes, and where in them the records begin and end."""
+        return self._data, self._begin, self._end
+
+    def __len__(self) -> int:
+        return self.survey.count
+
+    def __iter__(self) -> Iterator[Record]:
+        at = self._begin
+        while at < self._end:
+            record, at = record_at(self._data, at)
+            yield record
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Record | Self:
+        if isinstance(index, slice):
+            first, last, step = index.indices(len(self))
+            assert step == 1, "records stay in their order"
+            return self._part(self._at(first), self._at(max(first, last)))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return record_at(self._data, self._at(index % len(self)))[0]
+
+    def __add__(self, more: "FlatRecords") -> "FlatRecords":
+        if not self or not more:
+            return self or more
+        return FlatRecords(self._surveyor, self._bytes() + more._bytes())
+
+    def _at(self, index: int) -> int:
+        if index >= len(self):
+            return self._end
+        return self._surveyor.skip(self._data, self._begin, self._end, index)
+
+    def _part(self, begin: int, end: int) -> Self:
+        return type(self)(self._surveyor, self._data, begin, end)
+
+    def _bytes(self) -> bytearray:
+        return self._data[self._begin : self._end]
+
+
+def record_at(data: bytes | bytearray, at: int) -> tuple[Record, int]:
+    """Return the record that begins there, and where the next one does."""
+    size, partition, offset, append_ms, epoch, keys, values, count = RECORD.unpack_from(data, at)
+    end = at + size
+    value_at = end - max(values, 0)
+    key_at = value_at - max(keys, 0)
+    return (
+        Record(
+            partition,
+            offset,
+            epoch,
+            append_ms,
+            None if keys == NULL else bytes(data[key_at:value_at]),
+            None if values == NULL else bytes(data[value_at:end]),
+            _headers(data, at + RECORD.size, count),
+        ),
+        end,
+    )
+
+
+def _headers(data: bytes | bytearray, at: int, count: int) -> Headers:
+    headers: Headers = []
+    for _ in range(count):
+        names, contents = HEADER.unpack_from(data, at)
+        at += HEADER.size
+        name_end = at + names
+        try:
+            name = data[at:name_end].decode()
+        except UnicodeDecodeError:
+            return list(UNREADABLE_HEADERS)
+        at = name_end + max(contents, 0)
+        headers.append((name, None if contents == NULL else bytes(data[name_end:at])))
+    return headers
+
+
+def flattened(records: Sequence[Record]) -> bytearray:
+    """Return records as flat ones: for tests and comparisons."""
+    data = bytearray()
+    for partition, offset, epoch, append_ms, key, value, headers in records:
+        tail = bytearray()
+        for name, content in headers:
+            text = name.encode("utf-8", "surrogatepass")
+            tail += HEADER.pack(len(text), NULL if content is None else len(content))
+            tail += text + (content or b"")
+        tail += (key or b"") + (value or b"")
+        lengths = (NULL if each is None else len(each) for each in (key, value))
+        size = RECORD.size + len(tail)
+        data += RECORD.pack(size, partition, offset, append_ms, epoch, *lengths, len(headers))
+        data += tail
+    return data

@@ -1,0 +1,167 @@
+"""Reading a client of librdkafka in C; `native/driver.h` says how its handle is found.
+
+Not here: what the records and events mean (`delayd.bus.confluent.consumer`), and librdkafka's
+properties.
+
+Invariants:
+- a client is read by one thread at a time, and never after it was closed;
+- it has no callback of Python's: librdkafka would call it without the interpreter's lock.
+"""
+
+import ctypes
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from delayd.runtime.native import Library
+
+PLUGINS: Final = "plugin.library.paths"
+PLUGIN_SEPARATOR: Final = ";"
+CALLBACKS: Final = ("logger", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit")
+"""Properties of confluent-kafka that make librdkafka call Python."""
+LOG_LINES_MAX: Final = 100
+"""Of librdkafka's, taken with one fetch."""
+LOG_LINE_BYTES: Final = 1_024
+EVENT_TEXT_BYTES: Final = 512
+
+
+class _Fetched(ctypes.Structure):
+    """`struct fetched` of native/driver.h."""
+
+    _fields_ = (
+        ("messages", ctypes.c_uint64),
+        ("records", ctypes.c_uint64),
+        ("record_bytes", ctypes.c_uint64),
+        ("events", ctypes.c_uint64),
+        ("error", ctypes.c_int64),
+    )
+
+
+class _Event(ctypes.Structure):
+    """`struct event`."""
+
+    _fields_ = (
+        ("offset", ctypes.c_int64),
+        ("code", ctypes.c_int32),
+        ("partition", ctypes.c_int32),
+        ("text", ctypes.c_char * EVENT_TEXT_BYTES),
+    )
+
+
+class Event(NamedTuple):
+    """A message that carries an error, or the end of a partition, in place of a record."""
+
+    code: int
+    text: str
+    partition: int
+    offset: int
+
+
+class Fetched(NamedTuple):
+    """What one fetch gave."""
+
+    records: bytearray
+    """Flat, see `delayd.bus.flat`."""
+    events: list[Event]
+    messages: int
+    """Records and events together."""
+
+
+class FetchError(Exception):
+    """librdkafka gave nothing, with this code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"librdkafka's error {code}")
+        self.code = code
+
+
+def readable(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties with which a client is made that can be read in C.
+
+    Its log lines wait in a queue of librdkafka's, which every fetch empties."""
+    kept = {name: value for name, value in properties.items() if name not in CALLBACKS}
+    plugins = [kept[PLUGINS]] if kept.get(PLUGINS) else []
+    return kept | {
+        PLUGINS: PLUGIN_SEPARATOR.join([*plugins, library.path]),
+        "log.queue": True,
+    }
+
+
+class KafkaReader:
+    """Reads one client in C."""
+
+    def __init__(self, library: "Library", make: Callable[[], Any]) -> None:
+        """Make a client with `make`, of `readable` properties, in this thread; `client` is what it
+        returned. OSError if librdkafka did not tell its handle."""
+        handle = library.handle
+        handle.delayd_client_made.restype = ctypes.c_void_p
+        handle.delayd_reader_open.restype = ctypes.c_void_p
+        handle.delayd_reader_open.argtypes = (ctypes.c_void_p,)
+        self._close = handle.delayd_reader_close
+        self._close.restype, self._close.argtypes = None, (ctypes.c_void_p,)
+        self._fetch = handle.delayd_reader_fetch
+        self._fetch.restype = None
+        self._fetch.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_int,
+            ctypes.POINTER(_Fetched),
+        )
+        self._take = handle.delayd_reader_take
+        self._take.restype = None
+        self._take.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self._log = handle.delayd_reader_log
+        self._log.restype = ctypes.c_int
+        self._log.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+        self._line = ctypes.create_string_buffer(LOG_LINE_BYTES)
+        self._lock = Lock()
+        handle.delayd_client_made()  # forgets one that nobody asked for
+        self.client = make()
+        made = handle.delayd_client_made()
+        self._reader = handle.delayd_reader_open(made) if made else None
+        if self._reader is None:
+            self.client.close()
+            raise OSError("librdkafka did not tell the handle of a new client")
+
+    def fetch(self, messages_max: int, timeout_ms: int) -> Fetched:
+        """Return up to so many messages; wait for the first for so long. Raises FetchError."""
+        with self._lock:
+            assert self._reader is not None, "a client is not read after it was closed"
+            found = _Fetched()
+            self._fetch(self._reader, messages_max, timeout_ms, found)
+            if found.error:
+                raise FetchError(found.error)
+            if not found.messages:
+                return Fetched(bytearray(), [], 0)
+            records = bytearray(max(1, found.record_bytes))
+            events = (_Event * found.events)()
+            to = ctypes.c_char.from_buffer(records)
+            self._take(self._reader, ctypes.addressof(to), events)
+            del to
+            if not found.record_bytes:
+                records.clear()
+        said = [
+            Event(e.code, e.text.decode(errors="replace"), e.partition, e.offset) for e in events
+        ]
+        return Fetched(records, said, found.messages)
+
+    def log_lines(self) -> list[tuple[int, str]]:
+        """Return librdkafka's log lines since it was last asked, some at a time: severity and
+        text."""
+        lines: list[tuple[int, str]] = []
+        with self._lock:
+            while self._reader is not None and len(lines) < LOG_LINES_MAX:
+                severity = self._log(self._reader, self._line, LOG_LINE_BYTES)
+                if severity < 0:
+                    break
+                lines.append((severity, self._line.value.decode(errors="replace")))
+        return lines
+
+    def close(self) -> None:
+        """Let go of the client, and close it. Waits for a fetch that is under way. Idempotent."""
+        with self._lock:
+            if self._reader is not None:
+                self._close(self._reader)
+                self._reader = None
+                self.client.close()

@@ -1,0 +1,276 @@
+"""Packing plain schedules into frames in C; `native/pack.h` says what is plain, and what is a run.
+
+Not here: what a replica makes of it (`delayd.node.replica.flat_ingest`).
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from delayd.runtime.native import Library
+
+PACKED_MAX: Final = 1_024
+TOPICS_MAX: Final = 64
+
+_GROUP = Struct("<qIIQQQq")
+"""`struct group` of native/pack.h."""
+_PACKED = Struct("<qqQIIII")
+"""`struct packed`."""
+_TALLY = Struct("<qII")
+"""`struct tally`."""
+_TOPIC = Struct("<II")
+"""`struct topic_place`."""
+
+
+class _Limits(ctypes.Structure):
+    """`struct request_limits` of native/request.h."""
+
+    _fields_ = (
+        ("max_delay_ms", ctypes.c_int64),
+        ("record_bytes_max", ctypes.c_uint64),
+        ("prefix", ctypes.c_char_p),
+        ("prefix_bytes", ctypes.c_size_t),
+    )
+
+
+class _Cursor(ctypes.Structure):
+    """`struct cursor` of native/pack.h."""
+
+    _fields_ = (
+        ("due_ms", ctypes.c_int64),
+        ("partition", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+    )
+
+
+class _Rules(ctypes.Structure):
+    """`struct pack_rules`."""
+
+    _fields_ = (
+        ("limits", _Limits),
+        ("lanes", ctypes.c_uint32),
+        ("partition", ctypes.c_int32),
+        ("near_slot", ctypes.c_int64),
+        ("next_offset", ctypes.c_int64),
+        ("log_ms", ctypes.c_int64),
+        ("leap_ms", ctypes.c_int64),
+        ("trail_ms", ctypes.c_int64),
+        ("covered_below", ctypes.c_int64),
+        ("cursors", ctypes.POINTER(_Cursor)),
+        ("counts_slots", ctypes.c_uint32),
+        ("run_min", ctypes.c_uint32),
+    )
+
+
+class _Result(ctypes.Structure):
+    """`struct pack_result`."""
+
+    _fields_ = (
+        ("others", ctypes.c_uint32),
+        ("taken", ctypes.c_uint32),
+        ("taken_bytes", ctypes.c_uint64),
+        ("stored", ctypes.c_uint32),
+        ("groups", ctypes.c_uint32),
+        ("tallies", ctypes.c_uint32),
+        ("topics", ctypes.c_uint32),
+        ("frames_bytes", ctypes.c_uint64),
+        ("next_offset", ctypes.c_int64),
+        ("log_ms", ctypes.c_int64),
+        ("leap_ms", ctypes.c_int64),
+        ("append_ms", ctypes.c_int64),
+        ("first_due_ms", ctypes.c_int64),
+        ("epoch", ctypes.c_int32),
+    )
+
+
+class _Room(ctypes.Structure):
+    """`struct pack_room`."""
+
+    _fields_ = (
+        ("packed", ctypes.c_void_p),
+        ("groups", ctypes.c_void_p),
+        ("tallies", ctypes.c_void_p),
+        ("topics", ctypes.c_void_p),
+        ("frames", ctypes.c_void_p),
+        ("frames_max", ctypes.c_uint64),
+    )
+
+
+class Group(NamedTuple):
+    """Frames of one slot or hour, in the order of their records."""
+
+    number: int
+    is_hour: bool
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nothing needs
+    crcs: int
+    last_offset: int
+    frames: memoryview
+    """Valid until the packer is called again."""
+
+
+class Placed(NamedTuple):
+    """Where one frame is."""
+
+    due_ms: int
+    offset: int
+    lane: int
+    length: int
+    group: int
+    position: int
+    """Within its group."""
+
+
+class Run(NamedTuple):
+    """Records that were packed. Nothing of it is valid when the packer is called again."""
+
+    taken: int
+    """Records."""
+    taken_bytes: int
+    stored: int
+    """Frames; what is covered is taken and not stored."""
+    groups: Sequence[Group]
+    """In the order of their first frames."""
+    tallies: Sequence[tuple[int, str, int]]
+    """Slot, or first slot of an hour; target; how many messages. In the order of the first ones."""
+    next_offset: int
+    log_ms: int
+    leap_ms: int
+    append_ms: int
+    """Of the last record that was stored."""
+    first_due_ms: int
+    """Of those that were stored."""
+    leader_epoch: int
+    """Of the last record."""
+    placed: Iterator[Placed]
+    """The frames, in the order of the records."""
+
+
+class PackRules(NamedTuple):
+    """What decides besides the records; see `struct pack_rules`."""
+
+    partition: int
+    near_slot: int
+    next_offset: int
+    log_ms: int
+    leap_ms: int
+    trail_ms: int
+    covered: tuple[int, tuple[tuple[int, int, int], ...]] | None
+    """The offset below which messages may be covered, and the cursors by lane."""
+    counts_slots: bool
+    """Are messages of far hours counted by their slot?"""
+
+
+class Packer:
+    """Packs runs of plain schedules, and keeps the room for one of them. Used by one thread."""
+
+    def __init__(
+        self,
+        library: "Library",
+        *,
+        max_delay_ms: int,
+        record_bytes_max: int,
+        prefix: str,
+        lanes: int,
+        run_min: int,
+    ) -> None:
+        """`run_min`: fewer plain records in a row are left to Python."""
+        self._pack = library.handle.delayd_pack
+        self._pack.restype = ctypes.c_int
+        self._pack.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.POINTER(_Rules),
+            ctypes.POINTER(_Room),
+            ctypes.POINTER(_Result),
+        )
+        self._rules = _Rules(lanes=lanes, run_min=run_min)
+        self._rules.limits = _Limits(
+            max_delay_ms, record_bytes_max, prefix.encode(), len(prefix.encode())
+        )
+        self._cursors = (_Cursor * lanes)()
+        self._packed = bytearray(PACKED_MAX * _PACKED.size)
+        self._groups = bytearray(PACKED_MAX * _GROUP.size)
+        self._tallies = bytearray(PACKED_MAX * _TALLY.size)
+        self._topics = bytearray(TOPICS_MAX * _TOPIC.size)
+        self._frames = bytearray()
+        self._room = _Room(
+            *map(_address, (self._packed, self._groups, self._tallies, self._topics))
+        )
+
+    def pack(self, data: bytearray, begin: int, end: int, rules: PackRules) -> Run | int:
+        """Pack the run with which the records of `data[begin:end]`, of one partition, begin.
+
+        Return how many records Python has to take, if there are any before it. ValueError if
+        these are no records."""
+        assert begin < end, "there is no record"
+        self._make_room(2 * (end - begin))
+        self._set(rules)
+        result, first = _Result(), ctypes.c_char.from_buffer(data, begin)
+        is_done = self._pack(ctypes.addressof(first), end - begin, self._rules, self._room, result)
+        if not is_done:
+            raise ValueError("these bytes are no flat records")
+        return int(result.others) or self._run(data, begin, result)
+
+    def _make_room(self, size_bytes: int) -> None:
+        if size_bytes > len(self._frames):
+            self._frames = bytearray(size_bytes)
+            self._room.frames, self._room.frames_max = _address(self._frames), size_bytes
+
+    def _set(self, rules: PackRules) -> None:
+        to = self._rules
+        to.partition, to.near_slot, to.next_offset = rules[:3]
+        to.log_ms, to.leap_ms, to.trail_ms = rules.log_ms, rules.leap_ms, rules.trail_ms
+        to.counts_slots = rules.counts_slots
+        to.covered_below, to.cursors = 0, None
+        if rules.covered is not None:
+            to.covered_below, cursors = rules.covered
+            for lane, (due_ms, partition, offset) in enumerate(cursors):
+                at = self._cursors[lane]
+                at.due_ms, at.partition, at.offset = due_ms, partition, offset
+            to.cursors = self._cursors
+
+    def _run(self, data: bytearray, begin: int, result: _Result) -> Run:
+        frames, topics = memoryview(self._frames), []
+        for at, size in _some(_TOPIC, self._topics, result.topics):
+            topics.append(data[begin + at : begin + at + size].decode())
+        groups = [
+            Group(number, bool(is_hour), count, crcs, last_offset, frames[at : at + size])
+            for number, is_hour, count, at, size, crcs, last_offset in _some(
+                _GROUP, self._groups, result.groups
+            )
+        ]
+        tallies = [
+            (slot, topics[topic], count)
+            for slot, topic, count in _some(_TALLY, self._tallies, result.tallies)
+        ]
+        placed = (
+            Placed(due_ms, offset, lane, length, group, position)
+            for due_ms, offset, position, length, lane, group, _ in _some(
+                _PACKED, self._packed, result.stored
+            )
+        )
+        return Run(
+            result.taken,
+            result.taken_bytes,
+            result.stored,
+            groups,
+            tallies,
+            result.next_offset,
+            result.log_ms,
+            result.leap_ms,
+            result.append_ms,
+            result.first_due_ms,
+            result.epoch,
+            placed,
+        )
+
+
+def _address(data: bytearray) -> int:
+    """Return where its bytes are, for as long as it lives and is not resized."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))
+
+
+def _some(form: Struct, data: bytearray, count: int) -> Iterator[tuple[int, ...]]:
+    return form.iter_unpack(memoryview(data)[: count * form.size])

@@ -1,0 +1,204 @@
+"""Random and damaged flat records, packed by the native library and by Python.
+
+Each input is a few records of one partition: plain schedules, plain but for one header, and nearly
+anything else; some with a byte changed, lost or doubled. Where the library packs a record, its
+frame must be Python's; where it leaves a plain record to Python, nothing is lost, and nothing said.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from cluster_settings import LANES, REQUEST_LIMITS
+
+from delayd.bus import UNREADABLE_HEADERS, Headers, Record
+from delayd.bus.flat import FlatRecords, flattened
+from delayd.bus.unreadable import weight_max
+from delayd.node.replica.fast_ingest import FastIngest
+from delayd.runtime import native
+from delayd.runtime.native.flat import Surveyor
+from delayd.runtime.native.packing import Packer, PackRules, Run
+
+APPEND_MS: Final = 1_700_000_000_000
+TOLD_EVERY: Final = 500_000
+NAMES: Final = (
+    *("delayd-topic", "delayd-due", "delayd-delay", "delayd-level", "delayd-partition"),
+    *("delayd-id", "delayd-", "delayd-x", "Delayd-id", "a", "", "trace", "\xfc", "\udc80", "a\0b"),
+)
+CONTENTS: Final = (
+    *(b"orders", b"__x", b"delayd-a", b".", b"..", b"a/b", b"x" * 249, b"x" * 250, b"", b"\xff"),
+    *(
+        b"10s",
+        b"0ms",
+        b"1d",
+        b"2d",
+        b"24h",
+        b"999999999999999ms",
+        b"1000000000000000ms",
+        b"5",
+        b"s",
+    ),
+    *(b"0", b"1", b"18", b"19", b"003", b"2147483647", b"2147483648", b"00000000001", b"-1", b"+1"),
+    *(b"1700000010000", b"999999999", b"1000000000", b"9999999999", b"10000000000", b"1" * 15),
+    *(b"2023-11-14T22:13:20.5Z", "\u0661".encode(), b" 1", b"1 ", None),
+)
+DUES: Final[Headers] = [
+    ("delayd-delay", b"10s"),
+    ("delayd-due", b"1700000010000"),
+    ("delayd-level", b"18"),
+]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run has seen."""
+
+    inputs: int = 0
+    taken: int = 0
+    """By the library: frames that it scanned, or records that it packed, one at least."""
+    broken: int = 0
+    """Of which both said that they are broken."""
+    difference: bytes | None = None
+    """The first input that the two do not read alike."""
+
+
+def fuzz_records(library: native.Library, random: Random, inputs: int) -> Report:
+    """Compare so many inputs; end at the first difference."""
+    report, surveyor = Report(), Surveyor(library)
+    packer = Packer(
+        library,
+        max_delay_ms=REQUEST_LIMITS.max_delay_ms,
+        record_bytes_max=REQUEST_LIMITS.record_bytes_max,
+        prefix=REQUEST_LIMITS.prefix,
+        lanes=LANES,
+        run_min=1,
+    )
+    fast = FastIngest(REQUEST_LIMITS, LANES)
+    while report.inputs < inputs:
+        records = [a_record(random, offset) for offset in range(random.randrange(1, 6))]
+        data = flattened(records)
+        is_harmed = random.random() < 0.3
+        if is_harmed:
+            harm(random, data)
+        report.inputs += 1
+        try:
+            flat = FlatRecords(surveyor, data)
+        except ValueError:
+            report.broken += 1
+            if not is_harmed:
+                report.difference = bytes(data)
+                break
+            # Nobody packs these; it must end all the same.
+            pack(packer, random, data, len(data))
+            continue
+        taken = compared(packer, random, fast, flat)
+        if taken is None:
+            report.difference = bytes(data)
+            break
+        report.taken += taken > 0
+        if report.inputs % TOLD_EVERY == 0:
+            print(f"{report.inputs:,} inputs of records", flush=True)
+    return report
+
+
+def pack(packer: Packer, random: Random, data: bytearray, end: int, at: int = 0) -> Run | int:
+    near_slot = random.choice((0, APPEND_MS // 1000 + 11, 10**12))
+    rules = PackRules(1, near_slot, 0, 0, 0, random.choice((0, 1_000)), None, False)
+    try:
+        return packer.pack(data, at, end, rules)
+    except ValueError:
+        return 0
+
+
+def compared(packer: Packer, random: Random, fast: FastIngest, flat: FlatRecords) -> int | None:
+    """Return how many records the library packed; None if one of them is not what it should be."""
+    data, at, end = flat.place
+    records = list(flat)
+    # Of unreadable headers the driver gives another, which is longer than they are.
+    is_readable = all(record.headers != UNREADABLE_HEADERS for record in records)
+    if is_readable and flat.survey.weight < weight_max(records):
+        return None
+    done = taken = 0
+    while at < end:
+        run = pack(packer, random, data, end, at)
+        if isinstance(run, int):
+            if run == 0:
+                return None
+            at = end if done + run == len(records) else flat[done + run :].place[1]
+            done += run
+            continue
+        wanted: dict[tuple[bool, int], bytearray] = {}
+        order: list[tuple[int, int, int, int]] = []
+        for record, frame in zip(
+            records[done : done + run.taken],
+            fast.pack(records[done : done + run.taken]),
+            strict=True,
+        ):
+            if frame is None or record.partition != 1:
+                return None
+            order.append((frame.due_ms, frame.offset, frame.lane, len(frame.data)))
+        for group in run.groups:
+            wanted[group.is_hour, group.number] = bytearray(group.frames)
+        if [placed[:4] for placed in run.placed] != order:
+            return None
+        frames = fast.pack(records[done : done + run.taken])
+        for frame in frames:
+            assert frame is not None
+            number = frame.due_ms // 1000
+            held = wanted.get((False, number), wanted.get((True, number // 3600), bytearray()))
+            if not held.startswith(frame.data):
+                return None
+            del held[: len(frame.data)]
+        if any(wanted.values()) or sum(g.crcs for g in run.groups) != sum(
+            f.crc for f in frames if f
+        ):
+            return None
+        at, done, taken = at + run.taken_bytes, done + run.taken, taken + run.taken
+    return taken
+
+
+def a_record(random: Random, offset: int) -> Record:
+    """Return a record that is plain, nearly plain, or anything."""
+    headers: Headers = [
+        ("delayd-topic", random.choice((b"orders", b"pay.ments-1_"))),
+        random.choice(DUES),
+    ]
+    if random.random() < 0.3:
+        headers.append(("delayd-partition", b"%d" % random.randrange(200)))
+    for _ in range(random.choice((0, 1, 3, 14, 20))):
+        headers.append(
+            (random.choice(("a", "trace", "h" * 40)), random.randbytes(random.randrange(9)))
+        )
+    for _ in range(random.choice((0, 0, 0, 1, 2))):
+        spoilt = (random.choice(NAMES), random.choice(CONTENTS))
+        if random.random() < 0.5:
+            headers[random.randrange(len(headers))] = spoilt
+        else:
+            headers.append(spoilt)
+    random.shuffle(headers)
+    key = random.choice((None, b"", b"k", b"k" * 300))
+    value = random.choice((None, b"", b"v", random.randbytes(300), bytes(70_000)))
+    append_ms = APPEND_MS + random.choice((0, 1, 7_200_000, -APPEND_MS, -APPEND_MS - 1))
+    return Record(1 if random.random() < 0.98 else 2, offset, 0, append_ms, key, value, headers)
+
+
+def harm(random: Random, data: bytearray) -> None:
+    """Change something of it."""
+    at = (
+        random.randrange(len(data))
+        if random.random() < 0.5
+        else random.randrange(min(99, len(data)))
+    )
+    kind = random.randrange(5)
+    if kind < 2:
+        data[at] ^= 1 << random.randrange(8)
+    elif kind == 2:
+        del data[at : at + random.randrange(60)]
+    elif kind == 3:
+        data[at:at] = data[at : at + random.randrange(60)]
+    else:
+        data[at : at + 4] = random.choice((0, 39, 40, len(data), 2**31 - 1, 2**32 - 1)).to_bytes(
+            4, "little"
+        )
+    if not data:
+        data += b"\0"
