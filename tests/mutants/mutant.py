@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-COPIED = ("delayd", "replication", "tests", "pyproject.toml")
+COPIED = ("delayd", "native", "replication", "tests", "pyproject.toml")
 """All that the simulation and the unit tests need of a checkout."""
 
 SEEDS_MAX = 60

@@ -374,7 +374,6 @@ STORAGE = (
         STORAGE_FILE,
         "if self.filing != (rules.near_slot, rules.counts_slots):",
         "if self.counts.floor > rules.near_slot:",
-        f"{FLAT_INGEST}::test_a_run_is_packed_again_when_an_hour_has_become_near",
         f"{FLAT_INGEST}::test_a_run_s_own_append_time_makes_hours_near",
     ),
     one_edit(

@@ -41,13 +41,14 @@ class Mock:
         written = []
         for number in range(RECORDS):
             headers: Headers = [("h", b"x" * (number % 50)), ("null", None), ("", b"")]
+            sent: list[tuple[str, str | bytes | None]] = [*headers]
             key, value = (
                 (None, b"", b"k")[number % 3],
                 (b"v" * (number % 700), None)[number % 7 == 0],
             )
             partition, offset = number % 2, number // 2
             written.append(Record(partition, offset, 0, 0, key, value, headers))
-            self._producer.produce(TOPIC, value, key, partition=partition, headers=[*headers])
+            self._producer.produce(TOPIC, value, key, partition=partition, headers=sent)
         assert self._producer.flush(TIMEOUT_S) == 0
         return sorted(written)
 
