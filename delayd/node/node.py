@@ -148,14 +148,13 @@ class Node:
     def __init__(
         self, config: NodeConfig, surroundings: Surroundings, bus: Bus, seen: SeenFrontier
     ) -> None:
-        clock, threads = surroundings.clock, surroundings.threads
+        clock = surroundings.clock
         self._config = config
         self._surroundings = surroundings
         self._clock = clock
         self._bus = bus
         self._settings = seen.record.settings
         self._loop = asyncio.get_running_loop()
-        to_loop = self._loop.call_soon_threadsafe
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
         timeout_ms = int(config.connect_timeout_s * 1000)
@@ -165,34 +164,11 @@ class Node:
         self._replica, self._exporter = open_disk(config, surroundings, bus, seen, timeout_ms)
         self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
         self._frontier_log.open(timeout_ms)
-        self._ingestion = IngestLoop(
-            bus,
-            self._replica,
-            clock,
-            config.checkpoint_interval_ms,
-            lambda error: to_loop(self._fail, error),
-            threads,
-            careful=reads_carefully,
-            careful_to=heavy_batches_end(bus, self._settings, timeout_ms),
-        )
+        self._ingestion = self._new_ingest_loop(reads_carefully, timeout_ms)
         self._delivery = self._new_delivery_loop()
         self._probes = TargetProbes(bus, self._delivery)
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
-        self._control = ControlLoop(
-            surroundings.coordination,
-            Election(
-                identity.nonce,
-                config.election_times,
-                is_fenced=self._settings.guarantee != AT_LEAST_ONCE,
-            ),
-            self._delivery,
-            self._replica,
-            clock,
-            identity,
-            surroundings.exchange,
-            KafkaContact(bus, clock, lambda: self._delivery.stepped_ms),
-            config.pulse_suspicion_ms,
-        )
+        self._control = self._new_control_loop(identity)
         self._member_keys = MemberKeys(
             proof_key(config.cluster_key.get_secret_value()), self._settings.realm
         )
@@ -222,6 +198,33 @@ class Node:
             MemberCheck(self._member_keys, identity.nonce, clock),
             self._comparisons,
             surroundings.fetcher.told if surroundings.fetcher else None,
+        )
+
+    def _new_ingest_loop(self, reads_carefully: bool, timeout_ms: int) -> IngestLoop:
+        bus, to_loop = self._bus, self._loop.call_soon_threadsafe
+        return IngestLoop(
+            bus,
+            self._replica,
+            self._clock,
+            self._config.checkpoint_interval_ms,
+            lambda error: to_loop(self._fail, error),
+            self._surroundings.threads,
+            careful=reads_carefully,
+            careful_to=heavy_batches_end(bus, self._settings, timeout_ms),
+        )
+
+    def _new_control_loop(self, identity: Identity) -> ControlLoop:
+        is_fenced = self._settings.guarantee != AT_LEAST_ONCE
+        return ControlLoop(
+            self._surroundings.coordination,
+            Election(identity.nonce, self._config.election_times, is_fenced=is_fenced),
+            self._delivery,
+            self._replica,
+            self._clock,
+            identity,
+            self._surroundings.exchange,
+            KafkaContact(self._bus, self._clock, lambda: self._delivery.stepped_ms),
+            self._config.pulse_suspicion_ms,
         )
 
     def _new_delivery_loop(self) -> DeliveryLoop:
