@@ -82,6 +82,14 @@ class NodeConfig(FileSettings):
     """A request for an export must carry it. None: anyone who reaches the admin port gets one."""
     export_token_file: Path | None = None
     """A file that holds it instead."""
+    api_tokens_file: Path | None = None
+    """The tokens of the HTTP API (`delayd/config/api_tokens.py`). None: nobody may change
+    anything through it."""
+    api_anonymous_reads: bool = False
+    """Everybody who reaches the admin port may read through the HTTP API, without a token."""
+    api_requests_per_s: int = Field(default=100, ge=1, le=100_000)
+    """Requests to the HTTP API that a token, or an address without one, may make; for a moment
+    twice as many."""
     lease_ttl_s: int = Field(default=3, ge=2, le=60)
     """TTL of the leader key: how soon a dead master is replaced."""
     pulse_suspicion_ms: int = Field(default=1000, ge=0)

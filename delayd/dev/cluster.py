@@ -17,7 +17,7 @@ from typing import Any, Self, TypedDict
 from delayd.cluster.connect import open_bus
 from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
-from delayd.dev.nodes import CLUSTER_NAME, master_of
+from delayd.dev.nodes import CLUSTER_NAME, api_token_file, master_of
 from delayd.dev.parts import Kind, LocalClusterError, Part, State
 from delayd.dev.processes import is_stopped, send, wait_until_gone, wait_until_stopped
 from delayd.dev.startup import ClusterOptions, start_again, start_everything
@@ -100,12 +100,19 @@ class LocalCluster:
             )
 
     def variables(self) -> dict[str, str]:
-        """Return the environment in which all commands find this cluster."""
-        return {
+        """Return the environment in which all commands find this cluster: and `curl` the HTTP API
+        of its first node, with a token for everything."""
+        found = {
             "DELAYD_BOOTSTRAP": self.bootstrap,
             "DELAYD_ETCD": self.etcd_url,
             "DELAYD_CLUSTER": CLUSTER_NAME,
         }
+        token = api_token_file(self.directory)
+        if token.exists():
+            found["DELAYD_API_TOKEN"] = token.read_text()
+        for node in self._folder.state().of(Kind.NODE)[:1]:
+            found["DELAYD_API"] = f"{node.address}/v1"
+        return found
 
     def command(self, words: str) -> str:
         """Return the `delayd dev` command that a person types for this cluster."""

@@ -5,6 +5,7 @@ Not here: what a node's settings mean (delayd.config.node), what it answers
 """
 
 import json
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from delayd.cluster.admin_client import get
+from delayd.config.api_tokens import Scope, digest_of
 from delayd.config.security import Security
 from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import LOOPBACK
@@ -22,7 +24,7 @@ NODE_VARIABLES = frozenset(
     for key in (
         *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
         *("CLUSTER_KEY", "CLUSTER_KEY_FILE", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
-        "ADMIN_ADVERTISED",
+        *("ADMIN_ADVERTISED", "API_TOKENS_FILE", "API_ANONYMOUS_READS", "API_REQUESTS_PER_S"),
         *(key.upper() for key in Security.model_fields),
     )
 )
@@ -63,8 +65,11 @@ def plan_node(
         "data_dir": str(data),
         "admin_host": LOOPBACK,
         "admin_port": port,
+        "api_anonymous_reads": True,
         **settings,
     }
+    if (tokens := api_tokens_file(directory)).exists():
+        document = {"api_tokens_file": str(tokens), **document}
     file.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in document.items()))
     return Part(
         kind=Kind.NODE,
@@ -75,6 +80,26 @@ def plan_node(
         data=data,
         log=directory / "logs" / f"{name}.log",
     )
+
+
+def api_tokens_file(directory: Path) -> Path:
+    """Return the file with the tokens of the local nodes."""
+    return directory / "config" / "api-tokens.toml"
+
+
+def write_api_token(directory: Path) -> None:
+    """Write a token that may do everything into the cluster's folder, and the nodes' file of it."""
+    token = secrets.token_hex(32)
+    api_token_file(directory).write_text(token)
+    scopes = ", ".join(f'"{scope.value}"' for scope in Scope)
+    api_tokens_file(directory).write_text(
+        f'[[token]]\nname = "dev"\nsha256 = "{digest_of(token)}"\nscopes = [{scopes}]\n'
+    )
+
+
+def api_token_file(directory: Path) -> Path:
+    """Return the file with that token."""
+    return directory / "config" / "api-token"
 
 
 def read_status(admin_url: str) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, kafka_jars
 from delayd.dev.kafka import BrokerPorts, Kafka, is_formatted, plan_kafka
-from delayd.dev.nodes import CLUSTER_NAME, master_of, plan_node
+from delayd.dev.nodes import CLUSTER_NAME, master_of, plan_node, write_api_token
 from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
@@ -110,6 +110,7 @@ def plan_servers(
     etcd = plan_etcd(directory, client_port=next(ports), peer_port=next(ports))
     cluster_key = new_cluster_key()
     cluster_key_file(directory).write_text(cluster_key)
+    write_api_token(directory)
     return Servers(kafka, etcd, cluster_key, ports)
 
 

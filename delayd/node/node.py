@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import signal
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -21,6 +22,7 @@ from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.config.cluster_key import check_key, fingerprint, proof_key
 from delayd.config.node import NodeConfig
+from delayd.coordination import Coordination
 from delayd.errors import (
     BufferTrimmedError,
     CorruptionError,
@@ -44,6 +46,7 @@ from delayd.node.election.pulse_line import HttpExchange
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
+from delayd.node.monitoring.api.services import services_of
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.repairing.log_proof import log_lack_of
@@ -87,14 +90,13 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     tune_collector()
     clock = clock or SystemClock()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
-    token = None if config.export_token is None else config.export_token.get_secret_value()
     surroundings = Surroundings(
         clock=clock,
         coordination=coordination,
         open_bus=lambda largest: open_bus(
             config.bootstrap, config.security.properties(), largest, config.driver
         ),
-        open_admin=lambda view: AdminServer(build_app(view, token), *config.admin_listener),
+        open_admin=partial(_open_admin, config, coordination),
         open_wheel=lambda folder, partitions: Wheel.open(folder, partitions=partitions),
         open_reserve=lambda folder, limit_bytes: Reserve(SystemDisk(), str(folder), limit_bytes),
         threads=SystemThreads(),
@@ -109,6 +111,15 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         return await run_node_in(surroundings, config, bus)
     finally:
         coordination.close()
+
+
+def _open_admin(config: NodeConfig, coordination: Coordination, view: NodeView) -> AdminServer:
+    """Return the admin port with the HTTP API. ConfigError for a file of tokens that is wrong."""
+    bus = open_bus(config.bootstrap, config.security.properties())
+    services = services_of(config, view, bus, coordination)
+    token = None if config.export_token is None else config.export_token.get_secret_value()
+    app = build_app(view, token, services)
+    return AdminServer(app, *config.admin_listener, on_end=services.stop)
 
 
 async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:

@@ -5,13 +5,16 @@ GET /readyz   200 once the node has caught up and can take over, else 503 with t
 GET /leader   200 on the master, 503 on a follower; the body names the master either way
 GET /status   everything, as one JSON object
 GET /metrics  figures, in the text format of Prometheus
+/v1/          the HTTP API, see api/; GET /docs has it as a page
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 /snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
 /comparisons/ digests of the node's wheel, for other members of the cluster, see comparing.py
 /pulse/NONCE  a line each 250 ms while the life of that nonce lasts, for other members
 """
 
+import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +26,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from delayd import __version__
 from delayd.errors import ConfigError
+from delayd.node.monitoring.api.app import add_api, add_document
+from delayd.node.monitoring.api.services import Services
 from delayd.node.monitoring.comparing import add_comparison_routes
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
@@ -30,10 +35,13 @@ from delayd.node.monitoring.node_view import NodeView
 from delayd.node.monitoring.snapshots import add_snapshot_routes
 
 
-def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
-    """Return the application for one node. If there is a token, exports need it."""
+def build_app(
+    node: NodeView, export_token: str | None = None, services: Services | None = None
+) -> FastAPI:
+    """Return the application for one node. If there is a token, exports need it. With services it
+    has the HTTP API."""
     exposition = Exposition(node)
-    app = FastAPI(title="delayd node", version=__version__, docs_url="/docs", redoc_url=None)
+    app = FastAPI(title="delayd node", version=__version__, docs_url=None, redoc_url=None)
 
     @app.get("/livez")
     async def livez() -> JSONResponse:
@@ -93,6 +101,9 @@ def build_app(node: NodeView, export_token: str | None = None) -> FastAPI:
 
     add_snapshot_routes(app, node)
     add_comparison_routes(app, node)
+    if services is not None:
+        add_api(app, services)
+    add_document(app)
     return app
 
 
@@ -153,8 +164,11 @@ class AdminServer(uvicorn.Server):
         port: int,
         cert: Path | None = None,
         key: Path | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """With a certificate, and its key, it speaks TLS."""
+        """With a certificate, and its key, it speaks TLS. `on_end` is called when it has ended, in
+        a thread of its own."""
+        self._on_end = on_end
         super().__init__(
             uvicorn.Config(
                 app,
@@ -171,7 +185,10 @@ class AdminServer(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer until `should_exit` is set. ConfigError if the port cannot be listened on."""
-        await super().serve(self._listeners() if sockets is None else sockets)
+        try:
+            await super().serve(self._listeners() if sockets is None else sockets)
+        finally:
+            await asyncio.to_thread(self._on_end)
 
     def _listeners(self) -> list[socket.socket]:
         """Return a socket for each address that the host's name has. Uvicorn, which would bind
@@ -179,12 +196,9 @@ class AdminServer(uvicorn.Server):
         host, port = self.config.host, self.config.port
         with contextlib.ExitStack() as bound:
             try:
-                found = socket.getaddrinfo(
-                    host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-                )
                 listeners = [
                     bound.enter_context(_listener(family, address))
-                    for family, address in {(each[0], each[4]): None for each in found}
+                    for family, address in _addresses(host, port)
                 ]
             except OSError as error:
                 raise ConfigError(
@@ -199,6 +213,19 @@ class AdminServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave SIGTERM and SIGINT to the node."""
         yield
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    """Return family and address of each place that a host's name means. Raises OSError."""
+    try:
+        # An address needs no resolver.
+        is_old = ipaddress.ip_address(host).version == 4
+        return [(socket.AF_INET, (host, port)) if is_old else (socket.AF_INET6, (host, port, 0, 0))]
+    except ValueError:
+        pass
+    flags = socket.AI_PASSIVE
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    return list({(int(each[0]), each[4]): None for each in found})
 
 
 def _listener(family: int, address: Any) -> socket.socket:

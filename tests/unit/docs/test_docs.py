@@ -11,6 +11,8 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import typer
@@ -20,9 +22,11 @@ from typer.core import TyperGroup
 import delayd
 import replication
 from delayd import cli
+from delayd.config.api_tokens import ApiTokens
 from delayd.config.node import NodeConfig
 from delayd.config.security import Security
 from delayd.errors import DelaydError
+from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.http import build_app
 from delayd.request import Reason
 from delayd.request.headers import (
@@ -32,6 +36,7 @@ from delayd.request.headers import (
     WRITTEN_HEADERS,
 )
 from delayd.request.times import LEVELS
+from delayd.runtime.clock import SystemClock
 from replication.election_facts import ANSWERS, ResignReason
 from replication.election_times import COOL_DOWN_POLLS
 
@@ -216,14 +221,18 @@ def test_the_reference_has_rocketmqs_levels() -> None:
 
 
 def test_each_admin_route_is_in_the_reference_and_no_other_is() -> None:
-    admin = build_app(None)  # type: ignore[arg-type]  # no route is asked anything
+    access = Access(ApiTokens(), Rates(SystemClock(), 1), anonymous_reads=False)
+    services: Any = SimpleNamespace(node=None, access=access, requests=None)
+    admin = build_app(None, services=services)  # type: ignore[arg-type]  # nothing is asked
     routes = {
         f"{method.upper()} {path}"
         for path, methods in admin.openapi()["paths"].items()
         for method in methods
     }
-    routes |= {f"GET {admin.docs_url}", f"GET {admin.openapi_url}"}
-    assert set(first_words("docs/reference/http.md", "Admin port")) == routes
+    of_api = {route for route in routes if " /v1/" in route}
+    assert set(first_words("docs/reference/http-api.md", "HTTP API")) == of_api
+    others = routes - of_api | {"GET /docs", f"GET {admin.openapi_url}"}
+    assert set(first_words("docs/reference/http.md", "Admin port")) == others
 
 
 def test_the_election_page_has_each_reason_and_its_cool_down() -> None:

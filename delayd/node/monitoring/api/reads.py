@@ -1,0 +1,139 @@
+"""Look-ups: this node, the cluster, an id."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from delayd import __version__
+from delayd.client import cancel_record
+from delayd.cluster.lookup import state_of, with_records
+from delayd.cluster.status import status_report
+from delayd.config.api_tokens import ApiToken, Scope
+from delayd.node.monitoring.api.models import (
+    ClusterView,
+    FailingTargetView,
+    Health,
+    Known,
+    KnownMessage,
+    ShardView,
+)
+from delayd.node.monitoring.api.problems import BusyError, NotKnownError
+from delayd.node.monitoring.api.services import TIMEOUT_MS, Services
+
+Id = Annotated[str, Path(description="The id that the message was scheduled with.", min_length=1)]
+Places = Annotated[
+    bool,
+    Query(
+        description="Look in Kafka for target, size and outcome of each message, with the places "
+        "of the records: takes seconds, if much was delivered since."
+    ),
+]
+
+
+def add_reads(api: APIRouter, services: Services) -> None:
+    """Add the routes."""
+    node = services.node
+    Reader = Annotated[ApiToken, Depends(services.access.needs(Scope.READ))]  # noqa: N806
+
+    @api.get("/health", operation_id="health")
+    async def health(_: Reader) -> Health:
+        """How is this node? It answers whatever is the matter with Kafka and etcd."""
+        return Health(
+            node=node.config.node,
+            cluster=node.config.cluster,
+            version=__version__,
+            role=node.role,
+            ready=node.unready() is None,
+            problem=node.unready(),
+            stalled=node.stalled(),
+            delivery_lag_ms=node.delivery_lag_ms(),
+            now_ms=node.clock.wall_ms(),
+        )
+
+    @api.get("/cluster", operation_id="cluster")
+    async def cluster(reader: Reader) -> ClusterView:
+        """The cluster as `delayd status` shows it: leaders, terms, cursors, lag, nodes, targets
+        that fail, and what a person must see to."""
+        report = await services.reads.do(lambda: _report(services))
+        return _cluster_view(report, reader)
+
+    @api.get("/targets/failing", operation_id="failing_targets")
+    async def failing(reader: Reader) -> list[FailingTargetView]:
+        """The targets that turn messages away, as the master sees them."""
+        report = await services.reads.do(lambda: _report(services))
+        return _cluster_view(report, reader).failing_targets
+
+    @api.get("/messages/{id:path}", operation_id="look_up")
+    async def look_up(reader: Reader, id: Id, places: Places = False) -> Known:
+        """What is known under an id: what is pending with its due time, what was cancelled or
+        replaced and by which request, what is done."""
+        cancel_record(id)  # refuses what cannot be an id
+        return await services.reads.do(lambda: known(services, reader, id, places))
+
+
+def known(services: Services, reader: ApiToken, id: str, places: bool) -> Known:
+    """Return what this node knows of an id, as far as the reader may see it.
+
+    Raises NotKnownError; BusyError if another node may know more.
+    """
+    node = services.node
+    found = node.known_id(id)
+    if found is None:
+        if (why := node.unready()) is not None:
+            raise BusyError(
+                f"this node knows nothing of it, and is not ready: {why}", remedy="ask another node"
+            )
+        raise NotKnownError("nothing is known of this id", remedy="check the id")
+    if places or reader.is_limited:
+        settings = node.replica.settings
+        shown = with_records(
+            found,
+            services.bus,
+            node.clock,
+            buffer=settings.buffer.name,
+            dead=settings.dead.name,
+            timeout_ms=TIMEOUT_MS if places else TIMEOUT_MS // 3,
+        )
+    else:
+        shown = {**found, "live": [{**each, **state_of(each)} for each in found["live"]]}
+    messages = [KnownMessage(**_known_fields(each)) for each in (*shown["live"], *shown["killed"])]
+    seen = [each for each in messages if not reader.is_limited or reader.covers(each.topic)]
+    if not seen:
+        raise NotKnownError("nothing is known of this id", remedy="check the id")
+    return Known(id=id, node=node.config.node, messages=seen)
+
+
+def _known_fields(message: dict[str, Any]) -> dict[str, Any]:
+    return {name: message[name] for name in KnownMessage.model_fields if name in message}
+
+
+def _report(services: Services) -> dict[str, Any]:
+    config = services.node.config
+    return status_report(
+        services.bus,
+        services.coordination,
+        services.node.clock,
+        cluster=config.cluster,
+        prefix=config.prefix,
+        timeout_ms=TIMEOUT_MS,
+    )
+
+
+def _cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
+    shard = ShardView(
+        shard=0,
+        leader=report["master"],
+        **{name: report[name] for name in ShardView.model_fields if name in report},
+    )
+    return ClusterView(
+        cluster=report["cluster"],
+        healthy=report["healthy"],
+        problems=report["problems"],
+        shards=[shard],
+        failing_targets=[
+            FailingTargetView(**each)
+            for each in report["failing_targets"]
+            if reader.covers(each["topic"])
+        ],
+        nodes=report["nodes"],
+    )

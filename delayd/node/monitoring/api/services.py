@@ -1,0 +1,104 @@
+"""What the routes work with: this node's view, Kafka, etcd, and a client that is made when the
+first change comes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from delayd.bus import Bus
+from delayd.client import Client
+from delayd.client.connection import Connection, connect
+from delayd.client.redriving import Redriver
+from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
+from delayd.cluster.topics import topic_names
+from delayd.config.api_tokens import ApiTokens
+from delayd.config.node import NodeConfig
+from delayd.coordination import Coordination
+from delayd.node.monitoring.api.access import Access, Rates
+from delayd.node.monitoring.api.desk import Desk
+from delayd.node.monitoring.node_view import NodeView
+
+READ_THREADS: Final = 2
+"""For what reads disk, Kafka or other nodes."""
+WRITE_THREADS: Final = 8
+"""For what waits for Kafka, and perhaps for a verdict."""
+TIMEOUT_MS: Final = 15_000
+"""Of one look at Kafka."""
+
+
+class Requests:
+    """The node's own client. Thread safe."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._lock = Lock()
+        self._connection: Connection | None = None
+
+    @property
+    def client(self) -> Client:
+        """Return the client. ConfigError for what the library refuses."""
+        return Client.over(self._connected())
+
+    @property
+    def redriver(self) -> Redriver:
+        """Return a redriver over the same connection."""
+        return Redriver.over(self._connected())
+
+    def _connected(self) -> Connection:
+        with self._lock:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection
+
+    def close(self) -> None:
+        """Wait for what is in flight, and release it. Idempotent."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """See the top of this file."""
+
+    node: NodeView
+    bus: Bus
+    coordination: Coordination
+    access: Access
+    requests: Requests
+    reads: Desk = field(default_factory=lambda: Desk("reads", READ_THREADS))
+    writes: Desk = field(default_factory=lambda: Desk("writes", WRITE_THREADS))
+
+    def stop(self) -> None:
+        """Begin nothing more, and release the client."""
+        self.reads.stop()
+        self.writes.stop()
+        self.requests.close()
+
+
+def services_of(
+    config: NodeConfig, node: NodeView, bus: Bus, coordination: Coordination
+) -> Services:
+    """Return the services of a node by its settings. ConfigError for a file of tokens that is
+    wrong."""
+    file = config.api_tokens_file
+    names = topic_names(config.prefix)
+    access = Access(
+        ApiTokens() if file is None else ApiTokens.read(file),
+        Rates(node.clock, config.api_requests_per_s),
+        anonymous_reads=config.api_anonymous_reads,
+    )
+    record_bytes_max = node.replica.settings.record_bytes_max + RECORD_MARGIN_BYTES
+    connecting = partial(
+        connect,
+        config.bootstrap,
+        buffer=names.buffer,
+        receipts=names.receipts,
+        security=config.security,
+        # librdkafka's own bound may be below what the cluster takes.
+        overrides={"producer.message.max.bytes": record_bytes_max},
+    )
+    return Services(node, bus, coordination, access, Requests(connecting))

@@ -1,0 +1,187 @@
+"""Requests through Kafka: schedule, cancel, replace. As any producer's, so no node is special."""
+
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from delayd.client import Scheduled, Sent, Verdict
+from delayd.client.asking import Ask, ask, ask_cancel, refuse_beyond
+from delayd.config.api_tokens import ApiToken, Scope
+from delayd.errors import DelaydError
+from delayd.node.monitoring.api.access import refuse_target
+from delayd.node.monitoring.api.models import (
+    BatchIn,
+    BatchOut,
+    Delivered,
+    Judged,
+    Placed,
+    Problem,
+    ScheduleIn,
+)
+from delayd.node.monitoring.api.problems import NotKnownError, fields_of
+from delayd.node.monitoring.api.reads import Id, known
+from delayd.node.monitoring.api.services import Services
+from delayd.request import Op
+
+WAIT_MS_DEFAULT = 30_000
+WAIT_MS_MAX = 60_000
+"""A wait takes one of the few threads."""
+
+Wait = Annotated[
+    bool, Query(description="Wait for the verdict. Without, the answer comes when Kafka has it.")
+]
+TimeoutMs = Annotated[
+    int, Query(description="How long to wait for the verdict.", ge=100, le=WAIT_MS_MAX)
+]
+
+
+def add_writes(api: APIRouter, services: Services) -> None:
+    """Add the routes."""
+    Scheduler = Annotated[ApiToken, Depends(services.access.needs(Scope.SCHEDULE))]  # noqa: N806
+    client = services.requests
+
+    @api.post("/messages", operation_id="schedule", status_code=HTTPStatus.CREATED)
+    async def schedule(scheduler: Scheduler, message: ScheduleIn) -> Placed:
+        """Schedule one message. With an `id`, the same request again does nothing more: its receipt
+        says `duplicate`."""
+        refuse_target(scheduler, message.topic)
+        _checked(services, message, message.id)
+        return _placed(
+            await services.writes.do(
+                lambda: client.client.schedule(
+                    message.topic, message.content(), id=message.id, **message.options()
+                )
+            )
+        )
+
+    @api.post("/messages/batch", operation_id="schedule_many")
+    async def schedule_many(scheduler: Scheduler, batch: BatchIn) -> BatchOut:
+        """Schedule many messages, each with its own outcome: a bad one does not stop the others."""
+        return await services.writes.do(lambda: _schedule_all(services, scheduler, batch))
+
+    @api.put(
+        "/messages/{id:path}",
+        operation_id="replace",
+        responses={HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}},
+    )
+    async def replace(
+        scheduler: Scheduler,
+        id: Id,
+        message: Delivered,
+        response: Response,
+        wait: Wait = False,
+        timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    ) -> Judged | Placed:
+        """Schedule a message in place of what is pending under an id. With `at`, the same request
+        again gets the same verdict."""
+        refuse_target(scheduler, message.topic)
+        _checked(services, message, id, Op.REPLACE)
+
+        def work() -> Verdict | Scheduled:
+            _refuse_other_targets(services, scheduler, id, may_be_new=True)
+            topic, content, options = message.topic, message.content(), message.options()
+            if wait:
+                return client.client.replace(id, topic, content, timeout_ms=timeout_ms, **options)
+            return client.client.replace(id, topic, content, wait=False, **options)
+
+        return _told(await services.writes.do(work), response)
+
+    @api.delete(
+        "/messages/{id:path}",
+        operation_id="cancel",
+        responses={HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}},
+    )
+    async def cancel(
+        scheduler: Scheduler,
+        id: Annotated[str, Path(description="The id.", min_length=1)],
+        response: Response,
+        wait: Wait = False,
+        timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    ) -> Judged | Placed:
+        """Cancel what is pending under an id. A repeated cancel gets the same verdict."""
+        ask_cancel(id)  # refuses what cannot be an id
+
+        def work() -> Verdict | Sent:
+            _refuse_other_targets(services, scheduler, id, may_be_new=False)
+            if not wait:
+                return client.client.cancel(id, wait=False)
+            return client.client.cancel(id, timeout_ms=timeout_ms)
+
+        return _told(await services.writes.do(work), response)
+
+
+def _schedule_all(services: Services, scheduler: ApiToken, batch: BatchIn) -> BatchOut:
+    """Send those that may be sent, all at once, then wait for each."""
+    client = services.requests.client
+    under_way: list[object] = []
+    for message in batch.messages:
+        try:
+            refuse_target(scheduler, message.topic)
+            _checked(services, message, message.id)
+            under_way.append(
+                client.schedule_async(
+                    message.topic, message.content(), id=message.id, **message.options()
+                )
+            )
+        except DelaydError as error:
+            under_way.append(error)
+    outcomes: list[Placed | Problem] = []
+    for sent in under_way:
+        try:
+            if isinstance(sent, DelaydError):
+                raise sent
+            outcomes.append(_placed(client.acknowledged(sent)))  # type: ignore[arg-type]
+        except DelaydError as error:
+            outcomes.append(Problem(**fields_of(error)))
+    failed = sum(isinstance(outcome, Problem) for outcome in outcomes)
+    return BatchOut(outcomes=outcomes, failed=failed)
+
+
+def _checked(services: Services, message: Delivered, id: str | None, op: Op = Op.SCHEDULE) -> Ask:
+    """Return the record of a message; RequestRefusedError if this cluster would reject it."""
+    replica = services.node.replica
+    asked = ask(
+        replica.settings.buffer.name,
+        message.topic,
+        message.content(),
+        id=id,
+        op=op,
+        **message.options(),
+    )
+    refuse_beyond(asked, replica.limits, services.node.clock.wall_ms())
+    return asked
+
+
+def _refuse_other_targets(
+    services: Services, scheduler: ApiToken, id: str, *, may_be_new: bool
+) -> None:
+    """Raise ScopeError unless all that is known under an id is for targets of the token's own.
+
+    An id of which nothing is known may be replaced, which schedules to a target that was checked;
+    but not cancelled: another node may know it.
+    """
+    if not scheduler.is_limited:
+        return
+    everything = scheduler.model_copy(update={"targets": ("*",)})
+    try:
+        found = known(services, everything, id, places=True)
+    except NotKnownError:
+        if not may_be_new:
+            refuse_target(scheduler, None)
+        return
+    for message in found.messages:
+        refuse_target(scheduler, message.topic)
+
+
+def _placed(sent: Sent) -> Placed:
+    due_ms = sent.due_ms if isinstance(sent, Scheduled) else None
+    return Placed(source=sent.source, append_ms=sent.append_ms, due_ms=due_ms)
+
+
+def _told(outcome: Verdict | Sent, response: Response) -> Judged | Placed:
+    if isinstance(outcome, Verdict):
+        return Judged(**{**asdict(outcome), "killed": list(outcome.killed)})
+    response.status_code = HTTPStatus.ACCEPTED
+    return _placed(outcome)
