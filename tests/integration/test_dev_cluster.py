@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from confluent_kafka import Producer
@@ -201,6 +202,44 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_follower(
         [pid] = [node["pid"] for node in report["nodes"] if node["name"] == first]
         assert psutil.Process(pid).environ()["DELAYD_CLOCK_OFFSET_MS"] == "7"
     assert processes_of(tmp_path) == frozenset()
+
+
+@pytest.mark.rehearsal
+def test_a_cluster_that_was_brought_down_goes_on_with_what_the_http_api_scheduled(
+    tmp_path: Path,
+) -> None:
+    """docs/reference/http-api.md and cli.md, on real parts."""
+    with LocalCluster(tmp_path, ClusterOptions(nodes=1)) as cluster:
+        found = cluster.variables()
+        with _api_of(found) as api:
+            for id in ("kept", "gone"):
+                message = {"topic": "orders", "value": "v", "delay": "1h", "id": id}
+                placed = api.post("/messages", json=message)
+                assert placed.status_code == 201, placed.text
+            verdict = api.delete("/messages/gone", params={"wait": True}).json()
+            assert verdict["verdict"] == "cancelled"
+            assert httpx.delete(f"{found['DELAYD_API']}/messages/kept").status_code == 401
+        cluster.down()
+        again = LocalCluster(tmp_path, cluster.kept())
+        assert again.up(fresh=False)["bootstrap"] == found["DELAYD_BOOTSTRAP"]
+        assert again.variables() == found
+        with _api_of(found) as api:
+            states = {
+                id: api.get(f"/messages/{id}").json()["messages"][0]["state"]
+                for id in ("kept", "gone")
+            }
+            assert states == {"kept": "pending", "gone": "cancelled"}
+            [pending] = api.get("/pending").json()["messages"]
+            assert (pending["id"], pending["topic"]) == ("kept", "orders")
+            assert api.get("/cluster").json()["healthy"]
+
+
+def _api_of(variables: dict[str, str]) -> httpx.Client:
+    return httpx.Client(
+        base_url=variables["DELAYD_API"],
+        headers={"authorization": f"Bearer {variables['DELAYD_API_TOKEN']}"},
+        timeout=60,
+    )
 
 
 def _delayd_in_background(*arguments: str, **env: str) -> subprocess.Popen[bytes]:

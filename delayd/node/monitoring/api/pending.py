@@ -23,8 +23,8 @@ from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
 from replication.rank import Rank
 
-PAGE_BYTES: Final = 2 * 1024 * 1024
-"""Read for one page: some 30 ms of processor."""
+PAGE_BYTES: Final = 1024 * 1024
+"""Read for one page: some 4,000 messages, 25 ms of processor."""
 LIMIT_MAX: Final = 1_000
 CURSOR: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,15}){3}")
 

@@ -26,6 +26,8 @@ WRITE_THREADS: Final = 8
 """For what waits for Kafka, and perhaps for a verdict."""
 TIMEOUT_MS: Final = 15_000
 """Of one look at Kafka."""
+ACK_TIMEOUT_MS: Final = 15_000
+"""How long a request waits for Kafka: a node that ends waits for those under way."""
 
 
 class Requests:
@@ -98,6 +100,7 @@ def services_of(
         buffer=names.buffer,
         receipts=names.receipts,
         security=config.security,
+        ack_timeout_ms=ACK_TIMEOUT_MS,
         # librdkafka's own bound may be below what the cluster takes.
         overrides={"producer.message.max.bytes": record_bytes_max},
     )
