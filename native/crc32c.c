@@ -49,7 +49,13 @@ __attribute__((constructor)) static void ask_processor(void) {
     has_instruction = __get_cpuid(1, &a, &b, &c, &d) && (c & SSE42_BIT) != 0;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t by_instruction(const uint8_t *data, size_t size) {
+#if defined(__clang__) && __clang_major__ >= 14
+#define CRC_FEATURE "crc32" /* no part of sse4.2 any more, as those see it */
+#else
+#define CRC_FEATURE "sse4.2"
+#endif
+
+__attribute__((target(CRC_FEATURE))) static uint32_t by_instruction(const uint8_t *data, size_t size) {
     uint64_t crc = ~0u;
     for (; size >= 8; data += 8, size -= 8) {
         uint64_t eight;

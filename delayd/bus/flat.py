@@ -67,7 +67,7 @@ class FlatRecords(Sequence[Record]):
     def __add__(self, more: "FlatRecords") -> "FlatRecords":
         if not self or not more:
             return self or more
-        return FlatRecords(self._surveyor, self._bytes() + more._bytes())
+        return FlatRecords(self._surveyor, bytearray().join((self._view(), more._view())))
 
     def _at(self, index: int) -> int:
         if index >= len(self):
@@ -77,8 +77,8 @@ class FlatRecords(Sequence[Record]):
     def _part(self, begin: int, end: int) -> Self:
         return type(self)(self._surveyor, self._data, begin, end)
 
-    def _bytes(self) -> bytearray:
-        return self._data[self._begin : self._end]
+    def _view(self) -> memoryview:
+        return memoryview(self._data)[self._begin : self._end]
 
 
 def record_at(data: bytes | bytearray, at: int) -> tuple[Record, int]:

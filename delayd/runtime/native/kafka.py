@@ -20,7 +20,7 @@ PLUGINS: Final = "plugin.library.paths"
 PLUGIN_SEPARATOR: Final = ";"
 CALLBACKS: Final = ("logger", "error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit")
 """Properties of confluent-kafka that make librdkafka call Python."""
-LOG_LINES_MAX: Final = 100
+LOG_LINES_MAX: Final = 1_000
 """Of librdkafka's, taken with one fetch."""
 LOG_LINE_BYTES: Final = 1_024
 EVENT_TEXT_BYTES: Final = 512
