@@ -19,6 +19,7 @@ from delayd.bench.wheels.measuring import bench_wheel
 from delayd.config.cli_options import Config
 from delayd.config.security import Security, load_security
 from delayd.dev.interrupts import interrupts_raised
+from delayd.runtime import native
 from delayd.runtime.gc_tuning import tune_collector
 
 EVERYTHING: Final = "all"
@@ -97,6 +98,8 @@ def bench(
     _check(name, file, directory, bootstrap)
     if both_paths and name not in PATHS_OF:
         raise typer.BadParameter(f"{name} measures one path", param_hint="--both-paths")
+    if both_paths and not native.BUILT.exists():
+        raise typer.BadParameter("the native library is not built", param_hint="--both-paths")
     is_fine = True
     if file is not None:
         result = result_from_json(file.read_text())

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
 
 from delayd.bench.audits import stage_seconds
+from delayd.bench.commands import bench
 from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.process_costs import tree_of, tree_pss
+from delayd.runtime import native
 
 
 def test_the_ratio_is_of_paired_runs() -> None:
@@ -56,3 +60,13 @@ def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
 
     assert len(found) == 2 and 80_000_000 < held_bytes < 160_000_000
     assert tree_pss(process.pid) == 0
+
+
+def test_both_paths_are_measured_where_there_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(typer.BadParameter, match="measures one path"):
+        bench("lateness", both_paths=True)
+    monkeypatch.setattr(native, "BUILT", tmp_path / "not there")
+    with pytest.raises(typer.BadParameter, match="not built"):
+        bench("ingest", both_paths=True)
