@@ -42,6 +42,10 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 """librdkafka complains of each broker that dies; what became of a request is in the history."""
 
+ANSWER_TIMEOUT_MS: Final = 5_000
+"""How long a user waits for a broker that may be frozen before it asks who leads now. Until then a
+user's open transaction hides what others send to its partitions."""
+
 _COMMON: Final[dict[str, Any]] = {
     "logger": _SILENT,
     "acks": "all",
@@ -50,6 +54,7 @@ _COMMON: Final[dict[str, Any]] = {
     "linger.ms": 4,
     "queue.buffering.max.messages": 1_000_000,
     "retry.backoff.ms": 5,
+    "socket.timeout.ms": ANSWER_TIMEOUT_MS,
 }
 
 
@@ -172,7 +177,7 @@ class KafkaPythonSender(_Sender):
             retry_backoff_ms=50,
             max_block_ms=TIMEOUT_S * 1000,
             delivery_timeout_ms=TIMEOUT_S * 1000,
-            request_timeout_ms=20_000,
+            request_timeout_ms=ANSWER_TIMEOUT_MS,
         )
 
     def send(self, plan: Plan) -> None:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final
 
 from chaos.backend import BackendError
-from chaos.evidence import ends_of, read_all
+from chaos.evidence import read_all
 from chaos.faults import pause
 from chaos.history import now_ms
 from chaos.topics import Topics
@@ -177,8 +177,13 @@ class Course:
             self.cluster.start(node)
 
     def reach(self, node: str) -> None:
-        """Wait until a node has read all that the buffer holds now."""
-        ends = ends_of(self.bootstrap, ["delayd-buffer"], stable=True)["delayd-buffer"]
+        """Wait until a node has taken in all records that the buffer holds now. Markers behind the
+        last of them do not count."""
+        partitions: dict[str, int] = {}
+        records = read_all(self.bootstrap, ["delayd-buffer"], partitions)
+        ends = [0] * partitions["delayd-buffer"]
+        for record in records:
+            ends[record.partition] = max(ends[record.partition], record.offset + 1)
         address = self._state().part(node).address
 
         def has_read() -> bool:

@@ -146,6 +146,8 @@ class _Reading:
         }
         own = (buffer, receipts, letters)
         with self._store.progress.stage("finding what Kafka has deleted"):
+            if is_trimmed_by_hand(buffer, tables["frontiers"], read_ms):
+                own = (replace(buffer, retention_ms=None), receipts, letters)
             trimmed_ms = trimmed_of(self._source, own, targets, tables["deliveries"], read_ms)
         bounds = Bounds(
             settings=settings,
@@ -218,6 +220,24 @@ class _Reading:
         records = read_topics(self._store.spark, self._access, spans, role)
         what = spans[0].topic if len(spans) == 1 else f"{len(spans)} {role}s"
         return self._store.keep(name, schema, lambda: narrowed(records), f"reading {what}")
+
+
+def is_trimmed_by_hand(buffer: Span, frontiers: DataFrame, read_ms: int) -> bool:
+    """Return whether records of the buffer are gone that were too young for its retention: a
+    frontier that is younger than that had not passed them yet."""
+    cut_short = [number for number, start in enumerate(buffer.starts) if start > 0]
+    if buffer.retention_ms is None or not cut_short:
+        return False
+    young = frontiers.where(
+        F.col("flaw").isNull() & (F.col("append_ms") > read_ms - buffer.retention_ms)
+    )
+    passed = young.select(
+        *(F.min(F.get("offsets", F.lit(number))).alias(str(number)) for number in cut_short)
+    ).first()
+    return passed is not None and any(
+        passed[str(number)] is not None and passed[str(number)] < buffer.starts[number]
+        for number in cut_short
+    )
 
 
 def trimmed_of(

@@ -14,8 +14,8 @@ from written import PARTITIONS, Written
 
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.retention import deserted_of, unproven_of
-from delayd.audit.spans import target_spans
-from delayd.audit.table_loader import Source, trimmed_of
+from delayd.audit.spans import Span, target_spans
+from delayd.audit.table_loader import Source, is_trimmed_by_hand, trimmed_of
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.murmur2 import partition_of
 
@@ -120,6 +120,23 @@ def test_a_quiet_partition_that_was_emptied_hides_nothing(tables: Tables) -> Non
 
     assert faults == ALL
     assert counts["lost"] == 2 and "unproven" not in counts
+
+
+@pytest.mark.parametrize(
+    ("start", "retention_ms", "is_by_hand"),
+    [(0, 1_000, False), (1, 1_000, True), (1, READ_MS, True), (1, None, False), (1, 1, False)],
+)
+def test_what_was_too_young_for_retention_was_trimmed_by_hand(
+    spark: SparkSession, start: int, retention_ms: int | None, is_by_hand: bool
+) -> None:
+    """docs/design/audit.md, What Kafka has deleted."""
+    steps = [(READ_MS - 500, [0, 7]), (READ_MS - 100, [9, 9])]
+    frontiers = spark.createDataFrame(
+        [(None, append_ms, offsets) for append_ms, offsets in steps],
+        "flaw string, append_ms long, offsets array<long>",
+    )
+    buffer = Span("delayd-buffer", (start, 0), (20, 20), retention_ms=retention_ms)
+    assert is_trimmed_by_hand(buffer, frontiers, READ_MS) is is_by_hand
 
 
 def test_receipts_are_missed_where_their_partition_is_whole(tables: Tables) -> None:
