@@ -5,66 +5,22 @@ Source: docs/design/storage.md, "Comparing running nodes".
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
-import msgpack
 import pytest
 from clusters import make_cluster
 from nodes import HANGS_S, NodeProcess, delayd, running, wait_for
+from wheel_rewriting import Held, rewrite
 
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import ExitCode
-from delayd.wheel import SegmentLine
-from delayd.wheel.catalogue import Catalogue
-from delayd.wheel.frame import encode_fields, read_body, walk
-from delayd.wheel.layout import Layout
-from delayd.wheel.segment import DIGEST_MODULO
 
 pytestmark = pytest.mark.real
 
 COUNT = 300
 FAR_MS = 5 * 3_600_000
-Change = Callable[[int, int, bytes], bytes | None]
-
-
-def rewrite(directory: Path, change: Change) -> None:
-    """Change the messages of a stopped wheel that are far, so that nothing but another node can
-    tell: every CRC, count and digest is right. `change` gets partition, offset and body, and
-    returns another body, or None for a message that is lost."""
-    layout = Layout(str(directory))
-    catalogue = Catalogue(layout.catalogue, create=False)
-    lost = 0
-    for line in list(catalogue.segment_lines(True)):
-        path = Path(layout.segment_file(line.name))
-        data, count, digest, highest = b"", 0, 0, [-1] * len(line.info.highest_offsets)
-        for due_ms, partition, offset, lane, kind, append_ms, body, end, _ in walk(
-            path.read_bytes()[: line.info.bytes], 0
-        ):
-            changed = change(partition, offset, path.read_bytes()[body:end])
-            if changed is None:
-                continue
-            frame, crc = encode_fields(
-                1 | kind << 8, lane, partition, offset, append_ms, due_ms, read_body(changed)
-            )
-            data, count, digest = data + frame, count + 1, digest + crc
-            highest[partition] = max(highest[partition], offset)
-        path.write_bytes(data)
-        lost += line.info.count - count
-        put_line(catalogue, line, count, len(data), digest % DIGEST_MODULO, *highest)
-    totals = catalogue.totals()
-    assert totals is not None
-    catalogue._db.put(b"t", msgpack.packb(totals._replace(frames=totals.frames - lost)))
-    catalogue.close()
-
-
-def put_line(catalogue: Catalogue, line: SegmentLine, *sums: int) -> None:
-    key = Struct(">cQ").pack(b"h", line.name.number)
-    value = (line.name.generation, 0, *sums)
-    catalogue._db.put(key, msgpack.packb(value))
 
 
 def stop(node: NodeProcess) -> None:
@@ -108,13 +64,14 @@ def test_a_wheel_that_differs_is_found_named_and_replaced_by_hand(
         stop(wrong)
         altered = sent[7].source
 
-        def change(partition: int, offset: int, body: bytes) -> bytes | None:
-            source = f"{partition}/{offset}"
+        def change(held: Held) -> list[Held]:
+            source = f"{held.partition}/{held.offset}"
             if source == named.source:
-                return None
-            return body.replace(b"v" * 100, b"w" * 100) if source == altered else body
+                return []
+            fields = tuple(b"w" * 100 if each == b"v" * 100 else each for each in held.fields)
+            return [held._replace(fields=fields) if source == altered else held]
 
-        rewrite(wrong.data, change)
+        assert rewrite(wrong.data, change) > 0
         assert delayd("wheel", "verify", str(wrong.data)).returncode == ExitCode.FINE
         others = [node for node in nodes if node is not wrong]
         stop(others[0])
@@ -176,7 +133,7 @@ def scheduled(nodes: list[NodeProcess], client: Client, target: str) -> list[str
 def lose(node: NodeProcess, source: str) -> None:
     """Stop a node, and take a message from its wheel."""
     stop(node)
-    rewrite(node.data, lambda p, offset, body: None if f"{p}/{offset}" == source else body)
+    assert rewrite(node.data, lambda h: [] if f"{h.partition}/{h.offset}" == source else [h])
 
 
 def test_a_wheel_that_differs_is_repaired_from_the_log(

@@ -9,6 +9,7 @@
     run_seeds.py --full-disks          ... where disks are short of room
     run_seeds.py --etcd-away           ... where etcd is away for long, or comes back empty
     run_seeds.py --replaced-disks      ... where disks are lost, and replaced by empty ones
+    run_seeds.py --differences         ... where wheels are changed, and nodes repair them
     run_seeds.py --pulses              ... where nodes listen to their master, and hear lies too
     run_seeds.py --rules 3             clusters that were made with older rules
     run_seeds.py --days 200            months in virtual time, of which most is leapt over
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asked.add_argument("--full-disks", action="store_true", help="disks are short of room")
     asked.add_argument("--replaced-disks", action="store_true", help="disks are lost")
+    asked.add_argument("--differences", action="store_true", help="wheels come to differ")
     asked.add_argument("--pulses", action="store_true", help="nodes listen to their master")
     asked.add_argument("--etcd-away", action="store_true", help="etcd is away, or emptied")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
@@ -78,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         rules_version=chosen.rules,
         days=chosen.days,
         switches=chosen.switch,
+        differences=chosen.differences,
     )
     if chosen.seed is not None:
         run = one(chosen.seed)

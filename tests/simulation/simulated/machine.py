@@ -22,10 +22,12 @@ from delayd.errors import (
     ExitCode,
     FrontierError,
     KafkaUnreachableError,
+    WheelDiffersError,
 )
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.node import run_node_in
 from delayd.node.surroundings import Surroundings
+from delayd.wheel.aside import repair_note
 from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from simulated.bus import SimulatedBus
@@ -222,6 +224,8 @@ class Machine:
             # Only a new node needs room to start.
             is_new = not (self._config.data_dir / "format.json").exists()
             return disk.has_failed or (is_new and isinstance(error, DiskFullError))
+        if isinstance(error, WheelDiffersError):
+            return repair_note(self.data_dir) is not None
         return isinstance(error, KafkaUnreachableError | BufferPositionError)
 
     def _surroundings(

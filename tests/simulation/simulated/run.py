@@ -76,6 +76,7 @@ def simulate(
     rules_version: int = RULES_VERSION,
     days: int = 0,
     switches: bool = False,
+    differences: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -105,6 +106,7 @@ def simulate(
             days=days,
             rules_version=SMOOTHING_RULES if switches else rules_version,
             switches=switches,
+            differences=differences,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):

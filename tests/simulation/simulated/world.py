@@ -33,6 +33,7 @@ from replication.settings import (
 from simulated.backlog import Backlog
 from simulated.bus import Bell
 from simulated.chaos import FREE_MIN_BYTES, HEAVY_BATCH, KINDS, Chaos
+from simulated.differences import Differences
 from simulated.etcd_away import lose_etcd
 from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
@@ -92,13 +93,16 @@ class World:
         rules_version: int = RULES_VERSION,
         days: int = 0,
         switches: bool = False,
+        differences: bool = False,
     ) -> None:
-        """`switches`: the rules are switched from that version to the newest meanwhile."""
+        """`switches`: the rules are switched from that version to the newest meanwhile.
+        `differences`: wheels are changed, and nodes compare and repair theirs."""
         self._zombies = zombies
         self._hangs = hangs
         self._full_disks = full_disks
         self._replaces_disks = replaced_disks
         self._loses_etcd = etcd_away
+        self._plants_differences = differences
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -173,6 +177,7 @@ class World:
             RULES_VERSION,
         )
         self._switches = switches
+        self.differences = Differences(self.kernel, self.weather, self.machines)
         self._outside = self.weather.brokers = self.kernel.process("outside")
         self._is_ending = False
 
@@ -252,6 +257,10 @@ class World:
             disks = ReplacedDisks(self.kernel, self.weather, self.machines, self.newest_step)
             of_disks = Random(f"{self.seed}: disks")
             self._outside.spawn("disks", lambda: disks.run(of_disks))
+        if self._plants_differences:
+            self.users.far_share = 0.2
+            planting = Random(f"{self.seed}: differences")
+            self._outside.spawn("differences", lambda: self.differences.run(planting))
         if self._switches:
             self._outside.spawn("switchers", self.switchers.run)
         if self.days:
@@ -262,6 +271,8 @@ class World:
         if self._switches:
             self._check_switched()
         self._end()
+        if self._plants_differences:
+            self.differences.check()
 
     def pass_until(self, condition: Callable[[], bool]) -> None:
         """Run the nodes alone, without users or faults, for five minutes at most; not `run`."""
@@ -341,6 +352,8 @@ class World:
         if any(offset >= frontier["offsets"][number] for number, offset in last.items()):
             return False
         if self._switches and self.switchers.left:
+            return False
+        if self._plants_differences and not self.differences.is_over():
             return False
         cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
         return bool(min(cursors) > self.last_due_ms())
