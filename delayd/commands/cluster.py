@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.status import status_report
@@ -32,6 +32,8 @@ from delayd.runtime.clock import SystemClock
 from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, Settings
 
 CONNECT_TIMEOUT_MS = 10_000
+NAME_WIDTH_MAX = 40
+"""Of a target's name in a line; half a terminal."""
 ID_MEMORY_DEFAULT = "24h"
 RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
@@ -274,7 +276,10 @@ def _show_status(report: dict[str, Any]) -> None:
         for copied in entry.get("snapshots") or ():
             console.print(_copying(entry["node"], copied))
     if report["failing_targets"]:
-        targets = Table("failing target", "since", "messages", "attempts", "problem")
+        longest = max(len(failing["topic"]) for failing in report["failing_targets"])
+        # A name that is cut in two is not found again.
+        topic = Column("failing target", overflow="fold", min_width=min(NAME_WIDTH_MAX, longest))
+        targets = Table(topic, "since", "messages", "attempts", "problem")
         for failing in report["failing_targets"]:
             since = datetime.fromtimestamp(failing["since_ms"] / 1000, UTC)
             began = f"{since:%Y-%m-%dT%H:%M:%SZ}"

@@ -19,7 +19,12 @@ from delayd.dev.ports import LOOPBACK, pick_ports
 
 CLUSTER_KEY = "a key that is long enough"
 TIMEOUT_MS = 1_000
-WELL = {"role": "follower", "ready": True, "kafka_problem": None, "failing_targets": []}
+WELL: dict[str, Any] = {
+    "role": "follower",
+    "ready": True,
+    "kafka_problem": None,
+    "failing_targets": [],
+}
 
 
 @contextmanager
@@ -121,6 +126,23 @@ def test_a_node_that_does_not_answer_needs_a_person() -> None:
     [port] = pick_ports(1)
     report = report_of(f"{LOOPBACK}:{port}")
     assert problems_of_nodes(report) == ["node a does not answer"]
+
+
+def test_a_failing_target_is_shown_whole_with_its_messages_and_attempts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    failing: dict[str, Any] = {
+        "topic": "a.topic.nobody.made",
+        "problem": "there is no such topic: create it",
+    }
+    failing |= {"since_ms": 1_795_404_607_066, "messages": 1, "attempts": 9}
+    with a_node({**WELL, "failing_targets": [failing]}) as admin:
+        report = report_of(admin)
+    _show_status(report)
+    shown = capsys.readouterr().out
+    [line] = [line for line in shown.splitlines() if "a.topic.nobody.made" in line]
+    assert " 1 " in line and " 9 " in line
 
 
 def test_nodes_that_were_there_are_missed_until_they_are_forgotten() -> None:
