@@ -82,6 +82,17 @@ REPAIRING: tuple[Mutant, ...] = (
         is_simulated=False,
     ),
     one_edit(
+        "useless-wheel-stays",
+        "the old wheel comes back if the new one is of no use",
+        "repairing.md#order-on-the-disk",
+        "delayd/node/node.py",
+        "        if may_give_back(config.data_dir):\n",
+        "        if False:\n",
+        "tests/simulation/test_differences.py"
+        "::test_a_new_wheel_that_is_of_no_use_gives_way_to_the_old_one",
+        is_simulated=False,
+    ),
+    one_edit(
         "two-repair-at-once",
         "a node repairs only in its turn",
         "repairing.md#two-at-once",
