@@ -57,3 +57,30 @@ def read_between(
                     remedy="is a broker down?",
                 )
             left = still
+
+
+def records_between(
+    bus: Bus,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    clock: Clock,
+    *,
+    records_max: int,
+    timeout_ms: int,
+    careful: bool = False,
+) -> Generator[Record, None, None]:
+    """Yield the records of `read_between` one by one; it raises what that raises."""
+    runs = read_between(
+        bus,
+        topic,
+        starts,
+        ends,
+        clock,
+        records_max=records_max,
+        timeout_ms=timeout_ms,
+        careful=careful,
+    )
+    with closing(runs):
+        for records in runs:
+            yield from records

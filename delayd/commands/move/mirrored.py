@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from delayd.bus import Bus, Record
-from delayd.bus.reading import read_between
+from delayd.bus.reading import records_between
 from delayd.commands.move.requests import content_of
 from delayd.commands.move.source import Message, Source
 from delayd.errors import MoveError
@@ -185,7 +185,7 @@ class CopiesReader:
     def _between(
         self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> Iterator[Record]:
-        for records in read_between(
+        return records_between(
             self._bus,
             topic,
             starts,
@@ -193,8 +193,7 @@ class CopiesReader:
             self._clock,
             records_max=BATCH,
             timeout_ms=self._timeout_ms,
-        ):
-            yield from records
+        )
 
 
 def blind_until_ms(first: Mapping[int, int], oldest: Mapping[int, int], since_ms: int) -> int:

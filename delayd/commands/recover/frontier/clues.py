@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from delayd.bus import Bus, Record
-from delayd.bus.reading import read_between
+from delayd.bus.reading import records_between
 from delayd.commands.move.requests import content_of
 from delayd.commands.move.source import Stored
 from delayd.errors import RecoverError
@@ -184,7 +184,7 @@ class Reader:
 
     def _between(self, topic: str, starts: Mapping[int, int], ends: Mapping[int, int],
                  *, careful: bool = False) -> Iterator[Record]:  # fmt: skip
-        for records in read_between(
+        return records_between(
             self._bus,
             topic,
             starts,
@@ -193,8 +193,7 @@ class Reader:
             records_max=BATCH,
             timeout_ms=self._timeout_ms,
             careful=careful,
-        ):
-            yield from records
+        )
 
     def _ranges(self, topic: str) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
         """Return where a topic begins, where that may be which is as young as the clues, and where
