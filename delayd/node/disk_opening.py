@@ -1,5 +1,7 @@
 """Opening a node's disk: its wheel, the buffer and the newest frontier must fit together."""
 
+from contextlib import closing
+
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.cluster_key import proof_key
@@ -47,6 +49,7 @@ def open_disk(
         Turn(surroundings.coordination, config.node),
         lambda: log_lack(seen),
         config.disk_free_min_bytes,
+        lambda: _check_known(config, surroundings, bus, seen, timeout_ms),
     )
     ready_directory(config.data_dir)
     wheel = surroundings.open_wheel(config.data_dir, settings.partitions)
@@ -78,6 +81,23 @@ def open_disk(
     except BaseException:
         wheel.close()
         raise
+
+
+def _check_known(
+    config: NodeConfig,
+    surroundings: Surroundings,
+    bus: Bus,
+    seen: SeenFrontier,
+    timeout_ms: int,
+) -> None:
+    """Raise what this wheel would stop the node by: a buffer or a frontier topic that has lost what
+    it knows. CorruptionError, DiskError."""
+    clock, threads, settings = surroundings.clock, surroundings.threads, seen.record.settings
+    with closing(surroundings.open_wheel(config.data_dir, settings.partitions)) as wheel:
+        replica = _replica_of(wheel, config, settings, surroundings)
+        if not starts_beyond(bus, replica, timeout_ms):
+            check_positions(bus, replica, timeout_ms)
+        replica.observe(newest_of(bus, replica, seen, timeout_ms, clock, threads))
 
 
 def _replica_of(

@@ -270,7 +270,10 @@ class Node:
 
         def lack_now() -> str | None:
             newest = self._replica.newest
-            return "no frontier has been read yet" if newest is None else log_lack(newest)
+            try:
+                return "no frontier has been read yet" if newest is None else log_lack(newest)
+            except DelaydError as error:
+                return error.message  # Now; it is asked again.
 
         repairer = WheelRepairer(
             config.data_dir,
@@ -280,6 +283,7 @@ class Node:
             spare_bytes=config.disk_free_min_bytes,
             log_lack=lack_now,
             end=lambda error: to_loop(self._end_to_repair, error),
+            is_master=lambda: self._delivery.is_delivering,
             may_begin=config.on_difference == "repair",
         )
         return Comparisons(

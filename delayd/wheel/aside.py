@@ -166,6 +166,9 @@ def give_back(directory: Path, note: RepairNote) -> RepairNote:
     """Put the old wheel back in its place; return the note as it is then. No process has a wheel
     open there. DiskError; the next call goes on."""
     root, kept = directory.absolute(), Path(Layout(str(directory.absolute())).replaced)
+    if any((root / name).exists() for name in PARTS):
+        with locked(root):  # DiskError if the node that wants it back has not ended yet.
+            pass
     with translated(root):
         # What is not in `replaced` any more is back.
         for name in PARTS:

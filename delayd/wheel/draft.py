@@ -262,8 +262,7 @@ class Draft:
         The old wheel is kept if at least `keep_bytes` are free then. Raises DiskError; `finish`
         goes on then.
         """
-        with translated(self._root):
-            remove(Path(self._home.replaced))
+        remove_replaced(Path(self._home.root))
         write_durably(self._root / "verified", "")
         _finish(self._home)
         if self._disk.free_bytes(self._home.root) < keep_bytes:
@@ -377,6 +376,7 @@ def remove_replaced(directory: Path) -> None:
     """Give back the room of the wheel that was replaced, if there is one. DiskError."""
     replaced = Path(Layout(str(directory)).replaced)
     with translated(replaced):
+        remove(replaced / "format.json")  # After a crash the rest is no wheel.
         remove(replaced)
 
 

@@ -1,6 +1,6 @@
 """Nodes that compare and repair their wheels without Kafka, etcd and a network, for tests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class RepairingNodes(ComparingNodes):
         self.log: list[Record] = []
         self.log_lack: str | None = None
         """Why the log is not enough, if it is not."""
+        self.check_wheel: Callable[[], object] = lambda: None
+        """Whether buffer and frontier are what a wheel knows."""
         self.spare_bytes = 0
         self.is_on = True
         self.repairers: dict[str, WheelRepairer] = {}
@@ -53,6 +55,7 @@ class RepairingNodes(ComparingNodes):
             spare_bytes=self.spare_bytes,
             log_lack=lambda: self.log_lack,
             end=lambda error: self._end(name, error),
+            is_master=lambda: self[name].is_master,
             may_begin=self.is_on,
         )
         self.repairers[name] = repairer
@@ -61,7 +64,9 @@ class RepairingNodes(ComparingNodes):
     def prepare(self, name: str) -> RepairNote | None:
         """What a start does before it opens the wheel."""
         turn = Turn(self.ways[name], name)
-        return prepare_repair(self[name].folder, turn, lambda: self.log_lack, self.spare_bytes)
+        return prepare_repair(
+            self[name].folder, turn, lambda: self.log_lack, self.spare_bytes, self.check_wheel
+        )
 
     def _end(self, name: str, error: WheelDiffersError) -> None:
         self.ended[name].append(error)

@@ -59,6 +59,16 @@ def why_not(
     return None
 
 
+def after_others(findings: Sequence[Finding], *, is_master: bool) -> str | None:
+    """Return why a node that may lead on had better not be the first to repair; None if it may.
+
+    If it is right, and ends, those that lead meanwhile may lack what it holds.
+    """
+    if is_master and all(each.judgement.by is By.NOBODY for each in findings):
+        return "nobody knows who is wrong, and this node is the master: others repair before it"
+    return None
+
+
 def hours_of(findings: Sequence[Finding]) -> tuple[int, ...]:
     """Return the hours in which any node holds these messages, the earliest ones."""
     dues_ms = {

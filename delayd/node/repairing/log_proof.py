@@ -3,6 +3,8 @@
 It is if nothing was trimmed, or what was is provably done (docs/design/trimmed.md), and this node
 has each cluster key that may have signed a record. A record that a trimmed one may decide is only
 found on the way: then the old wheel comes back.
+
+Not a lack: Kafka does not answer. That is raised, and whoever asks does so again.
 """
 
 from collections.abc import Callable
@@ -11,12 +13,14 @@ from contextlib import closing
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.key_checks import check_keys_before
-from delayd.errors import DelaydError
+from delayd.errors import BufferTrimmedError, WrongClusterKeyError
 from delayd.node.trimmed_start import provable_beginnings
 from delayd.runtime.clock import Clock
+from replication.settings import KEYS_BEFORE_MAX
 
 LogLack = Callable[[SeenFrontier], str | None]
-"""Returns why the log is not enough, given the newest frontier; None if it is."""
+"""Returns why the log is not enough, given the newest frontier; None if it is. Raises DelaydError
+if nobody answers."""
 
 
 def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> LogLack:
@@ -24,13 +28,18 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
 
     def log_lack(seen: SeenFrontier) -> str | None:
         settings = seen.record.settings
+        if len(settings.keys_before) >= KEYS_BEFORE_MAX:
+            return (
+                f"the frontier names {len(settings.keys_before)} cluster keys before this one, and "
+                "never more: a still older one may have signed records of the buffer"
+            )
         try:
             with closing(bus.cluster()) as kafka:
                 starts = kafka.start_offsets(settings.buffer.name, timeout_ms)
             if any(starts.values()):
                 provable_beginnings(bus, settings, starts, seen, clock, timeout_ms)
             check_keys_before(cluster_key, settings, bus, starts, clock, timeout_ms)
-        except DelaydError as error:
+        except (BufferTrimmedError, WrongClusterKeyError) as error:
             return error.message
         return None
 

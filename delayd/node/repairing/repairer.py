@@ -23,6 +23,7 @@ from delayd.node.comparing.ports import Looks
 from delayd.node.repairing.deciding import (
     NAMED_MAX,
     Came,
+    after_others,
     came_of,
     hours_of,
     sources_of,
@@ -50,6 +51,7 @@ class WheelRepairer:
         spare_bytes: int,
         log_lack: Callable[[], str | None],
         end: Callable[[WheelDiffersError], object],
+        is_master: Callable[[], bool],
         may_begin: bool = True,
     ) -> None:
         """`spare_bytes`: `disk_free_min_bytes`; `log_lack` returns why the log is not enough; `end`
@@ -62,6 +64,7 @@ class WheelRepairer:
         self._spare_bytes = spare_bytes
         self._log_lack = log_lack
         self._end = end
+        self._is_master = is_master
         self._may_begin = may_begin
         self._note: RepairNote | None = repair_note(directory)
         self._problem: str | None = None
@@ -117,6 +120,8 @@ class WheelRepairer:
             _, found = comparer.look_over(hours_of(known))
             if not (known := suspected(found, self._node)):
                 return
+            problem = after_others(known, is_master=self._is_master())
+        if problem is None:
             problem = room_lack(self._directory, self._spare_bytes) or self._log_lack()
         if problem is not None:
             self._problem = problem

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from delayd.errors import CoordinationError
+from delayd.errors import CoordinationError, CorruptionError
 from delayd.node.repairing.turn import Turn
 from delayd.wheel.aside import (
     RepairNote,
@@ -26,11 +26,17 @@ _MOVING: Final = frozenset({RepairState.WANTED, RepairState.ASIDE})
 
 
 def prepare_repair(
-    directory: Path, turn: Turn, log_lack: Callable[[], str | None], spare_bytes: int
+    directory: Path,
+    turn: Turn,
+    log_lack: Callable[[], str | None],
+    spare_bytes: int,
+    check_wheel: Callable[[], object],
 ) -> RepairNote | None:
     """Set the wheel aside, or back, as far as a repair wants it; return what is noted of one then.
 
-    Raises DiskError; the next start goes on.
+    `check_wheel` opens the wheel that is to be set aside, and raises if buffer and frontier are
+    behind what it knows: another wheel, which knows nothing, could not tell. Raises what that and
+    `log_lack` raise, and DiskError; the next start goes on.
     """
     if repair_note(directory) is None:
         return None
@@ -40,11 +46,15 @@ def prepare_repair(
         return None
     if note.state is RepairState.WANTED:
         if not _has_turn(turn, note) or noted_damage(directory) is not None:
-            log.warning("wheel_repair_given_up", why="the turn was lost, or the wheel is damaged")
-            forget_repair(directory)
+            _give_up(directory, "the turn was lost, or the wheel is damaged")
             return None
         if lack := room_lack(directory, spare_bytes) or log_lack():
             return failed(directory, note, lack)
+        try:
+            check_wheel()
+        except CorruptionError as error:
+            _give_up(directory, error.message)
+            return None
     if note.state in _MOVING:
         note = set_aside(directory, note)
         log.warning("wheel_set_aside", directory=str(directory), messages=list(note.named))
@@ -52,6 +62,11 @@ def prepare_repair(
         note = give_back(directory, note)
         log.error("wheel_repair_failed", problem=note.problem, wheel="the old one is back")
     return note
+
+
+def _give_up(directory: Path, why: str) -> None:
+    log.warning("wheel_repair_given_up", why=why)
+    forget_repair(directory)
 
 
 def failed(directory: Path, note: RepairNote, problem: str) -> RepairNote:

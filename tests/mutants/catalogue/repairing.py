@@ -8,6 +8,7 @@ STARTING = "delayd/node/repairing/starting.py"
 ASIDE = "delayd/wheel/aside.py"
 TESTS = "tests/unit/node/repairing/test_repairs.py"
 MOVES = "tests/unit/wheel/test_wheel_aside.py"
+LOG = "tests/unit/node/repairing/test_log_and_wheel.py"
 
 REPAIRING: tuple[Mutant, ...] = (
     one_edit(
@@ -28,6 +29,67 @@ REPAIRING: tuple[Mutant, ...] = (
         "        if lack := room_lack(directory, spare_bytes) or log_lack():\n",
         "        if lack := room_lack(directory, spare_bytes):\n",
         f"{TESTS}::test_a_log_that_is_not_enough_any_more_leaves_the_wheel_in_place",
+        is_simulated=False,
+    ),
+    one_edit(
+        "lost-log-not-seen",
+        "a wheel that knows more than the log has is not set aside",
+        "repairing.md#why-the-log",
+        "delayd/node/disk_opening.py",
+        "            check_positions(bus, replica, timeout_ms)\n"
+        "        replica.observe(newest_of(bus, replica, seen, timeout_ms, clock, threads))\n\n\n",
+        "            pass\n\n\n",
+        f"{LOG}::test_a_wheel_that_knows_more_than_the_log_is_not_set_aside",
+        is_simulated=False,
+    ),
+    one_edit(
+        "unnamed-keys-not-missed",
+        "no repair begins where a key may have signed of which nothing is known",
+        "repairing.md#why-the-log",
+        "delayd/node/repairing/log_proof.py",
+        "        if len(settings.keys_before) >= KEYS_BEFORE_MAX:\n",
+        "        if False:\n",
+        f"{LOG}::test_a_log_that_may_be_signed_by_keys_of_which_nothing_is_known_is_not_enough",
+        is_simulated=False,
+    ),
+    one_edit(
+        "silence-is-a-lack",
+        "brokers that do not answer make no repair fail for good",
+        "repairing.md#when-it-begins",
+        "delayd/node/repairing/log_proof.py",
+        "        except (BufferTrimmedError, WrongClusterKeyError) as error:\n",
+        "        except Exception as error:\n            error.message = str(error)\n",
+        f"{LOG}::test_brokers_that_do_not_answer_are_no_lack_of_the_log",
+        is_simulated=False,
+    ),
+    one_edit(
+        "master-repairs-first",
+        "where nobody knows who is wrong a master lets others repair first",
+        "repairing.md#who-repairs",
+        DECIDING,
+        "    if is_master and all(",
+        "    if False and all(",
+        f"{TESTS}::test_a_master_is_not_the_first_where_nobody_knows_who_is_wrong",
+        is_simulated=False,
+    ),
+    one_edit(
+        "moved-under-a-running-node",
+        "no wheel comes back while a process has the one in its place open",
+        "repairing.md#order-on-the-disk",
+        ASIDE,
+        "    if any((root / name).exists() for name in PARTS):\n",
+        "    if False:\n",
+        f"{MOVES}::test_nothing_is_moved_while_a_process_has_the_wheel_open",
+        is_simulated=False,
+    ),
+    one_edit(
+        "rest-of-a-wheel-comes-back",
+        "what is left of a wheel that gave way does not come back",
+        "repairing.md#order-on-the-disk",
+        "delayd/wheel/draft.py",
+        '        remove(replaced / "format.json")  # After a crash the rest is no wheel.\n',
+        "",
+        f"{MOVES}::test_what_is_left_of_a_wheel_that_gave_way_does_not_come_back",
         is_simulated=False,
     ),
     one_edit(

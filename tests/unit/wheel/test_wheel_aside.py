@@ -5,6 +5,8 @@ Source: docs/design/repairing.md, "Order on the disk".
 
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from delayd.errors import DiskError
-from delayd.wheel import aside, draft_files
+from delayd.wheel import aside, draft, draft_files
 from delayd.wheel.aside import (
     RepairNote,
     RepairState,
@@ -27,6 +29,14 @@ from delayd.wheel.aside import (
 )
 from delayd.wheel.draft_files import PARTS
 
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+sys.stdin.read()
+"""
+"""A process that has the lock of a wheel until its input ends."""
 NOTE = RepairNote(RepairState.WANTED, 7, 3, (1, 2), ((0, 5), (1, 9)), ("0/5 (id a)",))
 
 
@@ -184,3 +194,47 @@ def test_a_wheel_that_cannot_be_moved_stays(tmp_path: Path) -> None:
         note_repair(tmp_path, NOTE.become(RepairState.ASIDE))
         go_on(tmp_path)
     assert told_in(tmp_path) == {"old"}
+
+
+@pytest.mark.parametrize("state", [RepairState.WANTED, RepairState.BACK])
+def test_nothing_is_moved_while_a_process_has_the_wheel_open(
+    tmp_path: Path, state: RepairState
+) -> None:
+    make_wheel(tmp_path, "this one")
+    make_wheel(tmp_path / "replaced", "another")
+    lock = tmp_path / "catalogue" / "LOCK"
+    lock.touch()
+    note_repair(tmp_path, NOTE.become(state))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdin and holder.stdout and holder.stdout.readline()
+        with pytest.raises(DiskError, match="a node runs on"):
+            go_on(tmp_path)
+        assert told_in(tmp_path) == {"this one"} and told_in(tmp_path / "replaced") == {"another"}
+        holder.stdin.close()
+    go_on(tmp_path)
+    assert told_in(tmp_path) == ({"another"} if state is RepairState.BACK else {"nothing"})
+
+
+def test_what_is_left_of_a_wheel_that_gave_way_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules: evidence-kept"""
+    make_wheel(tmp_path, "old")
+    note_repair(tmp_path, NOTE)
+    go_on(tmp_path)
+    make_wheel(tmp_path, "new")
+    assert may_give_back(tmp_path)
+
+    def cut_short(path: Path) -> None:
+        if path.is_dir():
+            draft_files.remove(path / "catalogue")
+            raise KilledError
+        draft_files.remove(path)
+
+    monkeypatch.setattr(draft, "remove", cut_short)
+    with pytest.raises(KilledError):
+        draft.remove_replaced(tmp_path)
+    assert (tmp_path / "replaced" / "slots").exists() and not may_give_back(tmp_path)

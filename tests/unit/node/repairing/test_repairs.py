@@ -14,6 +14,7 @@ from repairing_nodes import DAY_MS, RepairingNodes, repairing
 
 from delayd.bus import Record
 from delayd.coordination.memory import Outcome
+from delayd.errors import CorruptionError, FrontierError
 from delayd.node.repairing.turn import TURN_S
 from delayd.wheel.aside import repair_note
 from delayd.wheel.catalogue import Catalogue
@@ -168,6 +169,30 @@ def test_a_master_that_is_wrong_ends_in_order(tmp_path: Path) -> None:
         assert len(nodes.ended["b"]) == 1
 
 
+@pytest.mark.parametrize("wrong", "ab")
+def test_a_master_is_not_the_first_where_nobody_knows_who_is_wrong(
+    tmp_path: Path, wrong: str
+) -> None:
+    """docs/design/repairing.md, "Who repairs": if it is right, others lack what it has.
+
+    Rules: one-repairs
+    """
+    with repairing(tmp_path, "ab") as nodes:
+        nodes.spare_bytes = 2**60
+        nodes.start("a")
+        take(nodes, **{wrong: lost(NAMED)})
+        nodes.round("a")
+        assert nodes["a"].named == {named(NAMED): ([], "nobody")}
+        nodes.repairers["a"]._spare_bytes = nodes.spare_bytes = 0
+        nodes["a"].is_master = True
+        nodes.round("a")
+        assert not nodes.ended["a"]
+        assert "master" in nodes["a"].comparer.shown()["repair"]["problem"]
+        repair(nodes, "b")
+        nodes.round("a")
+        assert len(nodes.ended["a"]) == (wrong == "a"), "the one that was rebuilt says who is wrong"
+
+
 # --- Not now
 
 
@@ -253,6 +278,30 @@ def test_a_log_that_is_not_enough_any_more_leaves_the_wheel_in_place(tmp_path: P
         nodes.round("b")
         assert len(nodes.ended["b"]) == 1, "it has failed once, and tells a person"
         assert nodes["b"].repairer.has_failed
+
+
+@pytest.mark.parametrize("problem", ["the log", "the wheel"])
+def test_a_start_looks_at_the_wheel_before_it_sets_it_aside(tmp_path: Path, problem: str) -> None:
+    """docs/design/repairing.md, "When it begins"."""
+
+    def check_wheel() -> None:
+        if problem == "the log":
+            raise FrontierError("the frontier topic has lost steps", remedy="")
+        raise CorruptionError("the wheel is damaged", remedy="")
+
+    with repairing(tmp_path) as nodes:
+        take(nodes, b=lost(NAMED))
+        nodes.round("b")
+        nodes["b"].replica.close()
+        nodes.check_wheel = check_wheel
+        if problem == "the log":
+            with pytest.raises(FrontierError):
+                nodes.prepare("b")
+            assert nodes.state("b") == "wanted"
+        else:
+            nodes.prepare("b")
+            assert nodes.note("b") is None, "damage has a way of its own"
+        assert not nodes.kept("b")
 
 
 # --- No loop
