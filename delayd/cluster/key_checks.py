@@ -41,7 +41,7 @@ def check_keys_before(
     for old, until_ms in settings.keys_before_ms().items():
         if old in known:
             continue
-        unread = _first_before(bus, settings.buffer.name, read_to, until_ms, clock, timeout_ms)
+        unread = first_before(bus, settings.buffer.name, read_to, until_ms, clock, timeout_ms)
         if unread is not None:
             raise WrongClusterKeyError(
                 f"records of {settings.buffer.name}/{unread.partition} from offset {unread.offset} "
@@ -52,7 +52,7 @@ def check_keys_before(
             )
 
 
-def _first_before(
+def first_before(
     bus: Bus,
     topic: str,
     read_to: Mapping[int, int],

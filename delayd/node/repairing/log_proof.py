@@ -10,9 +10,9 @@ Not a lack: Kafka does not answer. That is raised, and whoever asks does so agai
 from collections.abc import Callable
 from contextlib import closing
 
-from delayd.bus import Bus
+from delayd.bus import Bus, Record
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.key_checks import check_keys_before
+from delayd.cluster.key_checks import check_keys_before, first_before
 from delayd.errors import BufferTrimmedError, WrongClusterKeyError
 from delayd.node.trimmed_start import provable_beginnings
 from delayd.runtime.clock import Clock
@@ -28,14 +28,16 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
 
     def log_lack(seen: SeenFrontier) -> str | None:
         settings = seen.record.settings
-        if len(settings.keys_before) >= KEYS_BEFORE_MAX:
-            return (
-                f"the frontier names {len(settings.keys_before)} cluster keys before this one, and "
-                "never more: a still older one may have signed records of the buffer"
-            )
+        buffer, before_ms = settings.buffer.name, settings.keys_before_ms()
+        with closing(bus.cluster()) as kafka:
+            starts = kafka.start_offsets(buffer, timeout_ms)
         try:
-            with closing(bus.cluster()) as kafka:
-                starts = kafka.start_offsets(settings.buffer.name, timeout_ms)
+            if len(before_ms) >= KEYS_BEFORE_MAX:
+                # The keys before these signed nothing after the first of these came to an end.
+                until_ms = min(before_ms.values())
+                old = first_before(bus, buffer, starts, until_ms, clock, timeout_ms)
+                if old is not None:
+                    return _older_keys_lack(buffer, old, len(before_ms))
             if any(starts.values()):
                 provable_beginnings(bus, settings, starts, seen, clock, timeout_ms)
             check_keys_before(cluster_key, settings, bus, starts, clock, timeout_ms)
@@ -44,3 +46,10 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
         return None
 
     return log_lack
+
+
+def _older_keys_lack(buffer: str, old: Record, count: int) -> str:
+    return (
+        f"{buffer}/{old.partition} begins at offset {old.offset} with records that a cluster key "
+        f"may have signed of which the frontier says nothing: it names the last {count}"
+    )

@@ -17,6 +17,7 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.topics import create_topics, load_settings
+from delayd.config.cluster_key import fingerprint
 from delayd.config.node import NodeConfig
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import BufferPositionError, KafkaUnreachableError
@@ -30,6 +31,8 @@ from delayd.wheel.disk import SystemDisk
 from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from replication.settings import KEYS_BEFORE_MAX
+
+KEYS = [CLUSTER_KEY, *(f"key {n}, which is long enough" for n in range(KEYS_BEFORE_MAX))]
 
 
 class SilentBus(MemoryBus):
@@ -132,11 +135,17 @@ def test_a_log_that_may_be_signed_by_keys_of_which_nothing_is_known_is_not_enoug
     Rules: repaired-from-log
     """
     parts = Parts(tmp_path)
-    for keys in (KEYS_BEFORE_MAX - 1, KEYS_BEFORE_MAX):
+    now_ms = parts.clock.wall_ms()
+    known = [fingerprint(key, "c") for key in KEYS[1:]]
+    parts.kafka.append("delayd-buffer", 1, None, b"v")
+    for count, until_ms in ((2, now_ms + 1), (3, now_ms), (3, now_ms + 1)):
         settings = replace(
-            parts.seen.record.settings, keys_before=tuple(f"{n:016x}/0" for n in range(keys))
+            parts.seen.record.settings,
+            keys_before=tuple(f"{digits}/{until_ms}" for digits in known[:count]),
         )
         seen = parts.seen._replace(record=replace(parts.seen.record, settings=settings))
-        lack = lack_of(parts.bus, seen)
-        assert (lack is None) == (keys < KEYS_BEFORE_MAX)
-        assert lack is None or "keys" in lack
+        lack = log_lack_of(parts.bus, "\n".join(KEYS), parts.clock, TIMEOUT_MS)(seen)
+        if count == KEYS_BEFORE_MAX and until_ms > now_ms:
+            assert lack and "delayd-buffer/1 begins at offset 0" in lack
+        else:
+            assert lack is None
