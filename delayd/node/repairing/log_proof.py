@@ -29,9 +29,9 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
     def log_lack(seen: SeenFrontier) -> str | None:
         settings = seen.record.settings
         buffer, before_ms = settings.buffer.name, settings.keys_before_ms()
-        with closing(bus.cluster()) as kafka:
-            starts = kafka.start_offsets(buffer, timeout_ms)
         try:
+            with closing(bus.cluster()) as kafka:
+                starts = kafka.start_offsets(buffer, timeout_ms)
             if len(before_ms) >= KEYS_BEFORE_MAX:
                 # The keys before these signed nothing after the first of these came to an end.
                 until_ms = min(before_ms.values())
