@@ -27,7 +27,7 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
-.PHONY: help setup demo test test-seeds test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
+.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,15 +70,15 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 
 # What the tests fetch comes while mypy keeps one of two processors busy.
 test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
-# Tests with real parts leave much of the processors: seeds, which know no time but their own, take that.
-test: KINDS :=
+# Tests with real parts leave much of the processors: long computations, which watch no time, take that.
 test: check-fast  ## every check, and every test but the rehearsals (real Kafka, real etcd, real kills)
-	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-seeds > $$said 2>&1 < /dev/null & beside=$$!; \
+	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-long > $$said 2>&1 < /dev/null & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
 	$(BIN)/python -m pytest $(REAL) -m "not rehearsal" $(WITH_REAL_PARTS) $(ARGS) || wrong=1; \
 	wait $$beside || wrong=1; cat $$said; exit $$wrong
 
-test-seeds: setup  ## the seeds of `make test`
+test-long: setup  ## what of `make test` computes for long: tests, and seeds of the simulation
+	$(BIN)/python -m pytest -m long --timeout 3600 $(COMPUTING)
 	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 30 --fresh 10
 	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 12 --fresh 4
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 8 --fresh 2

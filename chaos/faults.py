@@ -200,7 +200,7 @@ class Striker:
         times_ms = (700, 300, 1_500, 500, 3_500, 800)
         until_ms, number = now_ms() + fault.for_ms, 0
         try:
-            while now_ms() < until_ms:
+            while not number or now_ms() < until_ms:
                 weather = FAIR if number % 2 else fault.weather
                 self._backend.weather(weather, victims, fault.to)
                 pause(times_ms[number % len(times_ms)])

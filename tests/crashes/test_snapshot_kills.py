@@ -109,7 +109,7 @@ def test_it_can_be_killed_at_any_point(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=300,
+        timeout=1_200,
     ).stdout
     *problems, last = map(json.loads, told.splitlines())
     assert not problems

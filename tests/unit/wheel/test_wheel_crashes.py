@@ -166,7 +166,7 @@ def crashes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=1_200,
     )
     assert ran.returncode == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]
