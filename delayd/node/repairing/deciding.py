@@ -1,7 +1,7 @@
 """Whether a node repairs its wheel, and what came of it. Pure.
 
-    suspected          wrong by the log, by a replay or by the majority, or one of those of whom
-                       nobody knows who is wrong
+    suspected          wrong about a message or a kill, by the log, by a replay or by the majority,
+                       or one of those of whom nobody knows who is wrong
     may begin          suspected; it has not repaired within a day, nor failed; another node could
                        take over, and none is away
     repaired           compared as far as it had to be, and no more suspected
@@ -16,6 +16,8 @@ from typing import Final
 
 from delayd.node.comparing.findings import Finding
 from delayd.node.comparing.judging import By
+from delayd.node.comparing.side import KILL
+from delayd.wheel import FrameKind
 from delayd.wheel.aside import RepairNote, RepairState
 from delayd.wheel.comparing.common_cut import CommonCut
 from delayd.wheel.layout import hour_of
@@ -27,6 +29,9 @@ HOURS_MAX: Final = 24
 """Hours that a note names: those that are due first."""
 SOURCES_MAX: Final = 1_000
 NAMED_MAX: Final = 20
+LASTING: Final = frozenset({int(FrameKind.MESSAGE), KILL})
+"""What a repair is for. A pending reply or a cancel marker is passed by a step long before another
+wheel is built; and a reply that a node made before it was upgraded may be worded otherwise."""
 
 
 class Came(Enum):
@@ -39,9 +44,10 @@ class Came(Enum):
 
 
 def suspected(findings: Sequence[Finding], node: str) -> list[Finding]:
-    """Return what this node may be wrong about, by due time."""
+    """Return what this node may be wrong about, of what lasts, by due time."""
     may_be = [f for f in findings if node in f.judgement.wrong or f.judgement.by is By.NOBODY]
-    return sorted(may_be, key=lambda finding: finding.differing.due_ms)
+    lasting = [f for f in may_be if f.differing.source.kind in LASTING]
+    return sorted(lasting, key=lambda finding: finding.differing.due_ms)
 
 
 def why_not(

@@ -73,6 +73,16 @@ REPAIRING: tuple[Mutant, ...] = (
         is_simulated=False,
     ),
     one_edit(
+        "repaired-for-a-reply",
+        "a node repairs its wheel for what lasts, not for a reply that a step passes",
+        "repairing.md#who-repairs",
+        DECIDING,
+        "    lasting = [f for f in may_be if f.differing.source.kind in LASTING]\n",
+        "    lasting = may_be\n",
+        f"{TESTS}::test_a_reply_in_the_words_of_another_release_repairs_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
         "moved-under-a-running-node",
         "no wheel comes back while a process has the one in its place open",
         "repairing.md#order-on-the-disk",

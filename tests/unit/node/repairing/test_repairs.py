@@ -196,6 +196,27 @@ def test_a_master_is_not_the_first_where_nobody_knows_who_is_wrong(
 # --- Not now
 
 
+@pytest.mark.parametrize("names", ["abc", "ab"])
+def test_a_reply_in_the_words_of_another_release_repairs_nothing(
+    tmp_path: Path, names: str
+) -> None:
+    """docs/design/repairing.md, "Who repairs": such a difference is told, and passes by itself.
+
+    Rules: one-repairs
+    """
+    refused = schedule(300, BEGIN_MS, more=[("delayd-tipo", b"1")])
+    worded = refused._replace(
+        headers=[(name.replace("tipo", "typo"), v) for name, v in refused.headers]
+    )
+    with repairing(tmp_path, names) as nodes:
+        nodes.take([*LOG, refused], b=lambda record: worded if record is refused else record)
+        for _ in range(2):
+            for name in names:
+                nodes.round(name)
+        assert list(nodes["b"].named) == [named(refused)], "it is told"
+        assert not any(nodes.ended.values())
+
+
 def test_nobody_repairs_while_another_node_has_the_turn(tmp_path: Path) -> None:
     """docs/design/repairing.md, "Two at once".
 
