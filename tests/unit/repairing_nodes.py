@@ -36,6 +36,8 @@ class RepairingNodes(ComparingNodes):
         self.repairers: dict[str, WheelRepairer] = {}
         self.ended: dict[str, list[WheelDiffersError]] = {name: [] for name in names}
         for name in names:
+            way = self.ways[name]
+            way.put_member(name, "{}", way.grant_lease(400 * 24 * 3600).id)
             self._restart(name)
 
     def write(self, records: Sequence[Record]) -> None:

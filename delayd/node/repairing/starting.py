@@ -46,7 +46,9 @@ def prepare_repair(
         return None
     if note.state is RepairState.WANTED:
         if not _has_turn(turn, note) or noted_damage(directory) is not None:
-            _give_up(directory, "the turn was lost, or the wheel is damaged")
+            _give_up(
+                directory, "the turn was lost, no other node is there, or the wheel is damaged"
+            )
             return None
         if lack := room_lack(directory, spare_bytes) or log_lack():
             return failed(directory, note, lack)
@@ -79,6 +81,6 @@ def failed(directory: Path, note: RepairNote, problem: str) -> RepairNote:
 
 def _has_turn(turn: Turn, note: RepairNote) -> bool:
     try:
-        return turn.holds(note.lease)
+        return turn.holds(note.lease) and turn.has_others()
     except CoordinationError:
         return False

@@ -37,6 +37,10 @@ class Turn:
         """Return whether it is still this turn of this node."""
         return self._holder() == (self._node, lease)
 
+    def has_others(self) -> bool:
+        """Return whether any other node is announced: one that could lead, or soon can."""
+        return bool(self._coordination.members().keys() - {self._node})
+
     def end(self) -> None:
         """Let another node have the turn, if this one has it."""
         holder = self._holder()

@@ -73,6 +73,16 @@ REPAIRING: tuple[Mutant, ...] = (
         is_simulated=False,
     ),
     one_edit(
+        "nobody-left-to-lead",
+        "a start that finds no other node keeps the wheel that it has",
+        "repairing.md#when-it-begins",
+        STARTING,
+        "        return turn.holds(note.lease) and turn.has_others()\n",
+        "        return turn.holds(note.lease)\n",
+        f"{TESTS}::test_a_start_that_finds_nobody_else_leads_with_the_wheel_that_it_has",
+        is_simulated=False,
+    ),
+    one_edit(
         "repaired-for-a-reply",
         "a node repairs its wheel for what lasts, not for a reply that a step passes",
         "repairing.md#who-repairs",

@@ -83,6 +83,7 @@ class Parts:
 
     def want_repair(self) -> None:
         """As a node that ends in its turn."""
+        self.etcd.put_member("b", "{}", self.etcd.grant_lease(60).id)
         lease = Turn(self.etcd, "a").take()
         assert lease is not None
         note = RepairNote(RepairState.WANTED, 0, lease, (1,), ((0, 0),), ("0/0",))

@@ -14,7 +14,7 @@ from repairing_nodes import DAY_MS, RepairingNodes, repairing
 
 from delayd.bus import Record
 from delayd.coordination.memory import Outcome
-from delayd.errors import CorruptionError, FrontierError
+from delayd.errors import CorruptionError
 from delayd.node.repairing.turn import TURN_S
 from delayd.wheel.aside import repair_note
 from delayd.wheel.catalogue import Catalogue
@@ -301,13 +301,10 @@ def test_a_log_that_is_not_enough_any_more_leaves_the_wheel_in_place(tmp_path: P
         assert nodes["b"].repairer.has_failed
 
 
-@pytest.mark.parametrize("problem", ["the log", "the wheel"])
-def test_a_start_looks_at_the_wheel_before_it_sets_it_aside(tmp_path: Path, problem: str) -> None:
-    """docs/design/repairing.md, "When it begins"."""
+def test_a_start_does_not_set_a_damaged_wheel_aside(tmp_path: Path) -> None:
+    """docs/design/repairing.md, "When it begins": damage has a way of its own."""
 
     def check_wheel() -> None:
-        if problem == "the log":
-            raise FrontierError("the frontier topic has lost steps", remedy="")
         raise CorruptionError("the wheel is damaged", remedy="")
 
     with repairing(tmp_path) as nodes:
@@ -315,14 +312,25 @@ def test_a_start_looks_at_the_wheel_before_it_sets_it_aside(tmp_path: Path, prob
         nodes.round("b")
         nodes["b"].replica.close()
         nodes.check_wheel = check_wheel
-        if problem == "the log":
-            with pytest.raises(FrontierError):
-                nodes.prepare("b")
-            assert nodes.state("b") == "wanted"
-        else:
-            nodes.prepare("b")
-            assert nodes.note("b") is None, "damage has a way of its own"
-        assert not nodes.kept("b")
+        nodes.prepare("b")
+        assert nodes.note("b") is None and not nodes.kept("b")
+
+
+def test_a_start_that_finds_nobody_else_leads_with_the_wheel_that_it_has(tmp_path: Path) -> None:
+    """docs/design/repairing.md, "When it begins": the whole cluster was stopped meanwhile.
+
+    Rules: one-repairs
+    """
+    with repairing(tmp_path) as nodes:
+        take(nodes, b=lost(NAMED))
+        nodes.round("b")
+        for name in "ac":
+            nodes.etcd.delete(f"/delayd/c/members/{name}")
+        nodes.start("b")
+        assert nodes.note("b") is None and not nodes.kept("b")
+        nodes.round("b")
+        nodes.round("b")
+        assert len(nodes.ended["b"]) == 2, "it finds the difference again"
 
 
 # --- No loop
