@@ -68,7 +68,8 @@ class Retention:
         """Keep the newest frontier, and enough older ones to find one that is `hold_ms` old."""
         history = self._history
         spacing_ms = self.hold_ms // HISTORY_SAMPLES
-        if len(history) >= 2 and history[-1].append_ms - history[-2].append_ms < spacing_ms:
+        # The last one before an idle time stays: what it covers is not kept until that is over.
+        if len(history) >= 2 and seen.append_ms - history[-2].append_ms < spacing_ms:
             history.pop()
         history.append(seen)
 

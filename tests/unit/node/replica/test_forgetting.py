@@ -47,6 +47,19 @@ def test_what_a_frontier_of_before_the_hold_covers_is_forgotten(
     assert open_replica().wheel.stats().frames == left, "and it stays forgotten"
 
 
+def test_the_last_frontier_before_an_idle_time_covers_what_it_covers(open_replica: Opener) -> None:
+    """Others may lie so near before it that they are not all remembered."""
+    replica = open_replica()
+    replica.take([request(offset, BEGIN_MS + offset) for offset in range(4)])
+    replica.take([reject(4), request(0, BEGIN_MS, partition=1)])
+    for step, before_ms in enumerate((HOLD_MS, 200, 100)):
+        replica.observe(cut(step, append_ms=BEGIN_MS - before_ms))
+    replica.observe(cut(3, **COVERING))
+    replica.observe(cut(4, append_ms=BEGIN_MS + HOLD_MS, **COVERING))
+    replica.checkpoint()
+    assert replica.wheel.stats().frames == 0
+
+
 def test_the_newest_frontier_does_not_count_while_it_is_young(open_replica: Opener) -> None:
     """docs/design/frontier.md, Ingest: the old frontier covers, not the one that was read last.
 
