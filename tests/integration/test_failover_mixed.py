@@ -15,7 +15,7 @@ from nodes import master_of, wait_for
 
 from delayd.dev.cluster import LocalCluster
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.rehearsal]
 
 DRIVER = "kafka-python"
 
@@ -35,7 +35,6 @@ def test_a_master_killed_twice_under_a_mixed_load_gives_each_request_one_outcome
             killed.start()
 
 
-@pytest.mark.rehearsal
 def test_a_master_frozen_past_its_lease_changes_no_outcome_when_it_wakes(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:

@@ -156,17 +156,17 @@ def test_a_record_may_have_just_so_many_bytes(headers: Headers) -> None:
 
 
 @pytest.mark.long
-def test_100_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> None:
+def test_30_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> None:
     """docs/design/frontier.md, Ingest: all replicas decide alike."""
     random, fast = Random(SEED), FastIngest(LIMITS, LANES)
     mixture = Mixture(LIMITS, noise=0.1, retries=0.1)
     met = 0
-    for _ in range(1_000):
+    for _ in range(300):
         records = in_order([record(random, mixture) for _ in range(100)])
         met += sum(frame is not None for frame in fast.pack(records))
         assert with_the_hot_path(ids, records, fast) == generally(ids, records), f"seed {SEED}"
     # That this could have found anything: most have an id, a key of their own, or are spoilt.
-    assert met > 1_000, f"only {met} were packed"
+    assert met > 300, f"only {met} were packed"
 
 
 texts = st.sampled_from(
