@@ -3,7 +3,8 @@
     files, bytes    one file for each message that is not covered, besides what is of the same hour
     ids             of messages that are not covered, or within `id_memory` (redrives: 30 days;
                     where something may be continued twice, continued messages: an hour)
-    open files      a constant
+    open files      a constant, and one for each message that is not covered, up to what a node
+                    holds open at most
     entries         in all containers of the running node, and the bytes in them: in proportion
 
 *Covered* is what a frontier that is older than `export_hold` has passed. The bounds are looked at
@@ -21,6 +22,7 @@ from log_rules import REDRIVE_MEMORY_MS, Step, step_of_fields
 
 from delayd.bus import Record
 from delayd.node.monitoring.node_view import NodeView
+from delayd.wheel.disk import OPEN_FILES_MAX
 from delayd.wheel.reserve import FILE as RESERVE_FILE
 
 HOUR_MS = 3_600_000
@@ -90,7 +92,7 @@ def check(name: str, view: NodeView, due: Due) -> None:
         "files": due.records + SPARE,
         "bytes on disk": (due.records + SPARE) * (FILE_BYTES + RECORD_BYTES) + CATALOGUE_BYTES,
         "ids": due.records + 2 * due.with_ids + SPARE,
-        "open files": OPEN_FILES,
+        "open files": OPEN_FILES + min(due.records, OPEN_FILES_MAX),
         "entries in memory": every * ENTRIES_PER_RECORD + ENTRIES,
         "bytes in memory": every * RECORD_BYTES + BYTES,
     }.items():
