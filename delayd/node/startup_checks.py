@@ -36,6 +36,9 @@ log = structlog.get_logger()
 
 MARKER_POLL_S = 0.1
 
+SETTINGS_MS: Final = 2_000
+"""How long brokers are asked for their settings, which nothing of a start depends on."""
+
 BROKER_SESSION: Final = "broker.session.timeout.ms"
 BROKER_SESSION_MS_MAX: Final = 10_000
 """Until a broker's session is over Kafka keeps it as leader and replica, though it is frozen or
@@ -125,12 +128,13 @@ def check_rates(config: NodeConfig, record: FrontierRecord) -> None:
 
 def note_slow_brokers(bus: Bus, timeout_ms: int) -> None:
     """Log if a broker that hangs may hold up all deliveries for longer than Kafka's defaults let
-    it. Says nothing where brokers do not tell their settings, or there is only one."""
+    it. Says nothing where brokers do not tell their settings soon, or there is only one: a broker
+    that hangs now holds up no start for longer than SETTINGS_MS."""
     with (
         contextlib.suppress(KafkaUnreachableError, TopicMismatchError),
         contextlib.closing(bus.cluster()) as cluster,
     ):
-        told = cluster.broker_settings(timeout_ms)
+        told = cluster.broker_settings(min(timeout_ms, SETTINGS_MS))
         session_ms = max((int(each.get(BROKER_SESSION) or 0) for each in told.values()), default=0)
         if len(told) > 1 and session_ms > BROKER_SESSION_MS_MAX:
             log.warning(
