@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from comparing_nodes import HOUR_MS, PARTITIONS, due_of, spread
 from exporting_node import (
     BEGIN_MS,
     SETTINGS,
@@ -38,8 +39,6 @@ from replication.frontier import Frontier
 from replication.rank import Rank, lane_of
 from replication.settings import Settings
 
-HOUR_MS = 3_600_000
-PARTITIONS = 2
 Edit = Callable[[Replica], None]
 
 
@@ -68,21 +67,6 @@ def compared(a: Path, b: Path) -> Comparison:
 
 def found(comparison: Comparison) -> set[tuple[str, str, Where]]:
     return {(d.what, f"{d.partition}/{d.offset}", d.where) for d in comparison.differences}
-
-
-def spread(count: int, first: int = 0, seed: int = 1) -> list[Record]:
-    """Requests in both partitions, due in the next second up to a day ahead: of most hours the
-    wheel makes one file."""
-    random = Random(seed)
-    return [
-        schedule(
-            first + n,
-            BEGIN_MS + random.choice([random.randrange(60_000), random.randrange(23 * HOUR_MS)]),
-            partition=n % PARTITIONS,
-            value=random.randbytes(random.randrange(200)),
-        )
-        for n in range(count)
-    ]
 
 
 def hour_files(directory: Path) -> list[Path]:
@@ -174,10 +158,6 @@ def test_only_what_lies_below_nodes_that_differ_is_looked_at(tmp_path: Path) -> 
     assert comparison.read_bytes == sum(path.stat().st_size for path in files)
     of_the_hour = len(list(directories[0].glob(f"slots/{hour_of(slot)}/*")))
     assert comparison.nodes == 1 + 24 + 1 + of_the_hour and comparison.frames_exchanges == 1
-
-
-def due_of(record: Record) -> int:
-    return int(dict(record.headers)["delayd-due"] or b"")
 
 
 def test_what_one_has_forgotten_is_no_difference_but_late_arrivals_are(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from comparing_nodes import spread
 from exporting_node import SETTINGS, cut
-from test_wheel_diff import altered, compared, hour_files, node, spread, stop
+from test_wheel_diff import altered, compared, hour_files, node, stop
 from typer.testing import CliRunner
 from wheel_disks import flip
 from wheels_on_disk import Ingest
