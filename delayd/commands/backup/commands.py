@@ -168,12 +168,8 @@ def restore(
     _warn_of_clocks(store)
     for line in passed_over:
         _say(f"passes over the newer backup {line}")
-    spare_bytes = SPARE_BYTES
-    if not without_kafka:
-        from delayd.config.node import load
-
-        node = load(config, into)
-        spare_bytes = node.disk_free_min_bytes
+    node = None if without_kafka else _node_of(config, into)
+    if node is not None:
         _compare_with_cluster(manifest, node, behind_the_log)
     made = f"of {told_at(manifest.made_ms)}, from {manifest.about['node']}"
     begun = f"the wheel {made}: {counts(manifest)}"
@@ -182,15 +178,20 @@ def restore(
         typer.echo(f"would restore into {into} {begun}; add --yes")
         return
     _say(f"restores into {into} {begun}")
+    spare_bytes = SPARE_BYTES if node is None else node.disk_free_min_bytes
     with stages() as tell:
         restored = restoring.restore(
             store, name, manifest, into, SystemClock(), tell, spare_bytes=spare_bytes
         )
-    show(
-        as_json,
-        restored_json(name, manifest, str(into), restored),
-        restored_lines(name, manifest, str(into)),
-    )
+    as_object = restored_json(name, manifest, str(into), restored)
+    show(as_json, as_object, restored_lines(name, manifest, str(into)))
+
+
+def _node_of(config: Path | None, into: Path) -> "NodeConfig":
+    """Return the settings of the node that a wheel is restored for. Only a restore needs these."""
+    from delayd.config.node import load
+
+    return load(config, into)
 
 
 def _compare_with_cluster(manifest: Manifest, node: "NodeConfig", behind_the_log: bool) -> None:

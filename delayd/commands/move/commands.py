@@ -128,11 +128,7 @@ def move(
         source = Source(stack.enter_context(open_stopped(layout)))
         old = None
         if frontier_from is not None:
-            _refuse_at_least_once(
-                source.known, "the old cluster", "leave --frontier-from out, and see the doubts"
-            )
-            old_bus = open_bus(frontier_from, load_security(from_config).properties())
-            old = stack.enter_context(OldCluster(old_bus, source.known.settings, TIMEOUT_MS))
+            old = stack.enter_context(_old_cluster(frontier_from, from_config, source))
         what = Move(
             bus=bus,
             record=record,
@@ -152,6 +148,15 @@ def move(
         lines.append("nothing was written; add --yes")
     typer.echo("\n".join(lines))
     raise typer.Exit(ExitCode.FINE if is_fine(moved) else ExitCode.PROBLEM)
+
+
+def _old_cluster(frontier_from: str, config: Path | None, source: Source) -> OldCluster:
+    """Return the cluster whose frontier tells what is done. ConfigError if it has none to trust."""
+    _refuse_at_least_once(
+        source.known, "the old cluster", "leave --frontier-from out, and see the doubts"
+    )
+    bus = open_bus(frontier_from, load_security(config).properties())
+    return OldCluster(bus, source.known.settings, TIMEOUT_MS)
 
 
 def _refuse_beside_frontier(option: str, *, is_said: bool) -> None:

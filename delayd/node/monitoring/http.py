@@ -40,8 +40,20 @@ def build_app(
 ) -> FastAPI:
     """Return the application for one node. If there is a token, exports need it. With services it
     has the HTTP API."""
-    exposition = Exposition(node)
     app = FastAPI(title="delayd node", version=__version__, docs_url=None, redoc_url=None)
+    _add_probes(app, node)
+    _add_views(app, node)
+    _add_export(app, node, export_token)
+    add_snapshot_routes(app, node)
+    add_comparison_routes(app, node)
+    if services is not None:
+        add_api(app, services)
+    add_document(app)
+    return app
+
+
+def _add_probes(app: FastAPI, node: NodeView) -> None:
+    """Add what Kubernetes, a proxy and the other members ask again and again."""
 
     @app.get("/livez")
     async def livez() -> JSONResponse:
@@ -58,6 +70,21 @@ def build_app(
         """Is this node the master?"""
         body = node.leader()
         return JSONResponse(body, status_code=200 if body["self"] else 503)
+
+    @app.get("/pulse/{life}", include_in_schema=False)
+    async def pulse(life: str) -> Response:
+        """A line for each beat, and a farewell; 404 of another life."""
+        heartbeat = node.control.heartbeat
+        if life != heartbeat.life:
+            return JSONResponse({"problem": "this is another life"}, status_code=404)
+        if heartbeat.is_full:
+            return JSONResponse({"problem": "too many listen"}, status_code=503)
+        return StreamingResponse(heartbeat.lines(), media_type="text/plain")
+
+
+def _add_views(app: FastAPI, node: NodeView) -> None:
+    """Add what the node says of itself and of its messages."""
+    exposition = Exposition(node)
 
     @app.get("/status")
     async def status() -> dict[str, Any]:
@@ -82,29 +109,16 @@ def build_app(
             return JSONResponse({"problem": "nothing is known of this id"}, status_code=404)
         return JSONResponse(known)
 
+
+def _add_export(app: FastAPI, node: NodeView, export_token: str | None) -> None:
+    """Add the export. If there is a token, it needs it."""
+
     @app.post("/export")
     async def export(request: Request) -> Response:
         """What is pending on this node at exactly one cut, as Parquet."""
         if export_token is not None and not has_token(request, export_token):
             return refuse_token()
         return await answer_export(request, node.begin_export)
-
-    @app.get("/pulse/{life}", include_in_schema=False)
-    async def pulse(life: str) -> Response:
-        """A line for each beat, and a farewell; 404 of another life."""
-        heartbeat = node.control.heartbeat
-        if life != heartbeat.life:
-            return JSONResponse({"problem": "this is another life"}, status_code=404)
-        if heartbeat.is_full:
-            return JSONResponse({"problem": "too many listen"}, status_code=503)
-        return StreamingResponse(heartbeat.lines(), media_type="text/plain")
-
-    add_snapshot_routes(app, node)
-    add_comparison_routes(app, node)
-    if services is not None:
-        add_api(app, services)
-    add_document(app)
-    return app
 
 
 def build_fetching_app(fetching: Callable[[], dict[str, Any]]) -> FastAPI:

@@ -153,8 +153,7 @@ class NodeView:
 
     def status(self) -> dict[str, Any]:
         """Return everything that people ask about."""
-        newest, frontier = self.replica.newest, self.frontier
-        oldest = self.replica.retention.forgotten
+        frontier = self.frontier
         return {
             "node": self.config.node,
             "cluster": self.config.cluster,
@@ -168,26 +167,10 @@ class NodeView:
             "lease_margin_ms": self.control.lease_margin_ms,
             "ready": self.unready() is None,
             "unready": self.unready(),
-            "frontier": None
-            if newest is None or frontier is None
-            else {
-                "step": frontier.step,
-                "owner": newest.record.owner,
-                "cursor_ms": frontier.lowest_cursor.due_ms,
-                "offsets": frontier.offsets,
-                "written_ms": newest.append_ms,
-                "counts": asdict(newest.record.counts),
-            },
-            "oldest_cut": {
-                "step": 0 if oldest is None else oldest.record.frontier.step,
-                "append_ms": 0 if oldest is None else oldest.append_ms,
-            },
+            "frontier": self._shown_frontier(),
+            "oldest_cut": self._shown_oldest_cut(),
             "start": self.start_told,
-            "rebuilt_from": {
-                partition: {"offset": beginning.offset, "append_ms": beginning.append_ms}
-                for partition, beginning in enumerate(self.replica.began)
-                if beginning.offset
-            },
+            "rebuilt_from": self._shown_beginnings(),
             "ingested": self.replica.ingested,
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
@@ -201,17 +184,50 @@ class NodeView:
             "ingest_lag": self.ingest_watch.unread,
             "etcd_problem": self.control.etcd_problem,
             "topic_warnings": self.kafka_health.warnings,
-            "disk": {
-                "room": self.replica.room.state.value,
-                "free_bytes": self.replica.room.free_bytes,
-                "free_min_bytes": self.replica.room.limit_bytes,
-            },
+            "disk": self._shown_disk(),
             "snapshots": self.donor.shown(),
             "snapshot_bytes_per_s": self.config.snapshot_bytes_per_s,
             "compared": self.comparisons.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,
             "now_ms": self.clock.wall_ms(),
+        }
+
+    def _shown_frontier(self) -> dict[str, Any] | None:
+        newest, frontier = self.replica.newest, self.frontier
+        if newest is None or frontier is None:
+            return None
+        return {
+            "step": frontier.step,
+            "owner": newest.record.owner,
+            "cursor_ms": frontier.lowest_cursor.due_ms,
+            "offsets": frontier.offsets,
+            "written_ms": newest.append_ms,
+            "counts": asdict(newest.record.counts),
+        }
+
+    def _shown_oldest_cut(self) -> dict[str, int]:
+        """Return what is forgotten: everything that this frontier covers."""
+        oldest = self.replica.retention.forgotten
+        return {
+            "step": 0 if oldest is None else oldest.record.frontier.step,
+            "append_ms": 0 if oldest is None else oldest.append_ms,
+        }
+
+    def _shown_beginnings(self) -> dict[int, dict[str, int]]:
+        """Return where this wheel begins, by partition, where that is not the log's beginning."""
+        return {
+            partition: {"offset": beginning.offset, "append_ms": beginning.append_ms}
+            for partition, beginning in enumerate(self.replica.began)
+            if beginning.offset
+        }
+
+    def _shown_disk(self) -> dict[str, Any]:
+        room = self.replica.room
+        return {
+            "room": room.state.value,
+            "free_bytes": room.free_bytes,
+            "free_min_bytes": room.limit_bytes,
         }
 
     def known_id(self, id: str) -> dict[str, Any] | None:

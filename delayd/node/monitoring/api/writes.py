@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
@@ -39,7 +39,13 @@ TimeoutMs = Annotated[
 
 def add_writes(api: APIRouter, services: Services) -> None:
     """Add the routes."""
-    Scheduler = Annotated[ApiToken, Depends(services.access.needs(Scope.SCHEDULE))]  # noqa: N806
+    scheduler = Annotated[ApiToken, Depends(services.access.needs(Scope.SCHEDULE))]
+    _add_scheduling(api, services, scheduler)
+    _add_changes(api, services, scheduler)
+
+
+def _add_scheduling(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
+    """Add the routes for what is new. `Scheduler` is the type of a token that may schedule."""
     client = services.requests
 
     @api.post("/messages", operation_id="schedule", status_code=HTTPStatus.CREATED)
@@ -60,6 +66,11 @@ def add_writes(api: APIRouter, services: Services) -> None:
     async def schedule_many(scheduler: Scheduler, batch: BatchIn) -> BatchOut:
         """Schedule many messages, each with its own outcome: a bad one does not stop the others."""
         return await services.writes.do(lambda: _schedule_all(services, scheduler, batch))
+
+
+def _add_changes(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
+    """Add the routes for what is pending under an id."""
+    client = services.requests
 
     @api.put(
         "/messages/{id:path}",
