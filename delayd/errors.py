@@ -124,6 +124,10 @@ class BufferTrimmedError(BufferPositionError):
     """The buffer was trimmed beyond what this node has ingested."""
 
 
+class LogNotEnoughError(BufferTrimmedError):
+    """A record that was trimmed may decide about a kept one: another start does not know more."""
+
+
 class ProducerError(DelaydError):
     """The transactional producer failed; it must be discarded and takeover begun again."""
 

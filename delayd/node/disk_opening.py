@@ -1,11 +1,13 @@
 """Opening a node's disk: its wheel, the buffer and the newest frontier must fit together."""
 
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.cluster_key import proof_key
 from delayd.config.node import NodeConfig
+from delayd.errors import BufferTrimmedError, CorruptionError, DiskError, LogNotEnoughError
 from delayd.node.export.exporter import Exporter
 from delayd.node.repairing.log_proof import log_lack_of
 from delayd.node.repairing.starting import prepare_repair
@@ -21,6 +23,8 @@ from delayd.node.startup_checks import (
 )
 from delayd.node.surroundings import Surroundings
 from delayd.node.trimmed_start import begin_at, provable_beginnings, starts_beyond
+from delayd.wheel.aside import may_give_back, want_back
+from delayd.wheel.draft import note_damage
 from delayd.wheel.layout import Layout
 from delayd.wheel.recovery import remove_scratch
 from delayd.wheel.storage import Wheel
@@ -81,6 +85,19 @@ def open_disk(
     except BaseException:
         wheel.close()
         raise
+
+
+def note_end_of_wheel(
+    directory: Path, error: CorruptionError | BufferTrimmedError, *, may_fetch: bool
+) -> None:
+    """Leave word for the next start that the wheel in a data directory is of no use, so that it
+    does not meet the same error again: it puts the wheel back that a repair was to replace, or
+    copies another node's wheel."""
+    if may_give_back(directory):
+        with suppress(DiskError):  # then it meets it again
+            want_back(directory, error.message)
+    elif may_fetch and isinstance(error, CorruptionError | LogNotEnoughError):
+        note_damage(directory, str(error))
 
 
 def _check_known(

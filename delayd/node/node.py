@@ -9,7 +9,6 @@ fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit
 import asyncio
 import secrets
 import signal
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -38,7 +37,7 @@ from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
-from delayd.node.disk_opening import open_disk
+from delayd.node.disk_opening import note_end_of_wheel, open_disk
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.kafka_contact import KafkaContact
@@ -71,7 +70,6 @@ from delayd.runtime.gc_tuning import tune_collector
 from delayd.runtime.threads import SystemThreads
 from delayd.wheel.aside import may_give_back, want_back
 from delayd.wheel.disk import SystemDisk
-from delayd.wheel.draft import note_damage
 from delayd.wheel.reserve import Reserve
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
@@ -352,7 +350,9 @@ class Node:
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
         log.error("node_failed", code=code, error=str(error))
         if isinstance(error, CorruptionError | BufferTrimmedError):
-            self._note_end_of_wheel(error)
+            config = self._config
+            may_fetch = self._surroundings.fetcher is not None and config.on_damage == "fetch"
+            note_end_of_wheel(config.data_dir, error, may_fetch=may_fetch)
         reason = (
             ResignReason.DISK_FAILED
             if isinstance(error, DiskError)
@@ -360,19 +360,6 @@ class Node:
         )
         self._control.fault(reason)
         self._ending.set()
-
-    def _note_end_of_wheel(self, error: CorruptionError | BufferTrimmedError) -> None:
-        """Leave word for the next start that this wheel is of no use."""
-        directory = self._config.data_dir
-        if may_give_back(directory):
-            with suppress(DiskError):  # then it meets it again
-                want_back(directory, error.message)
-        elif (
-            isinstance(error, CorruptionError)
-            and self._surroundings.fetcher
-            and self._config.on_damage == "fetch"
-        ):
-            note_damage(directory, str(error))
 
     def _end_to_repair(self, error: WheelDiffersError) -> None:
         """End in order, with this error: a master finishes its step and resigns."""

@@ -3,7 +3,7 @@ from a log without its beginning (`replication.trimmed`).
 
 Each question is asked before a decision is believed. Its answer is True where the decision is
 unknown and makes no difference any more: then the batch notes that the message may be live. Where
-it does make a difference, BufferTrimmedError ends the node: the log alone is not enough.
+it does make a difference, LogNotEnoughError ends the node: the log alone is not enough.
 
 Source: docs/design/trimmed.md, "What decides later".
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from delayd.bus import Record
-from delayd.errors import BufferTrimmedError
+from delayd.errors import LogNotEnoughError
 from replication.frontier import Frontier
 from replication.ids import IdState
 from replication.ingest import REDRIVE_MEMORY_MS, Asked, Decision, Op
@@ -69,7 +69,7 @@ class UnknownPast:
         before: IdState,
         covered: Frontier | None,
     ) -> None:
-        """Raise BufferTrimmedError if no step has passed a cancel or replace yet that a trimmed
+        """Raise LogNotEnoughError if no step has passed a cancel or replace yet that a trimmed
         record may decide, or if it may repeat a trimmed replace: then what is live stays."""
         repeats_until_ms = asked.due_ms + self._id_memory_ms
         if (
@@ -151,12 +151,13 @@ def past_of(settings: Settings, beginnings: Sequence[Beginning]) -> Past:
     return UnknownPast(settings, beginnings) if beginnings else WHOLE_PAST
 
 
-def _not_enough(record: Record, until_ms: int) -> BufferTrimmedError:
-    return BufferTrimmedError(
+def _not_enough(record: Record, until_ms: int) -> LogNotEnoughError:
+    return LogNotEnoughError(
         f"a record that was trimmed may decide what becomes of {record.partition}/{record.offset}, "
         "so this node cannot rebuild its wheel from the buffer alone",
-        remedy=f"possible from {told_at(until_ms)} on, if nothing else like it comes; until then "
-        "it copies another node's wheel at its next start, unless on_damage is stop",
+        remedy="start it again: it copies another node's wheel, unless on_damage is stop; the "
+        f"buffer alone is enough from {told_at(until_ms)} on, if nothing else like it comes: empty "
+        "data_dir then, if no node can give a wheel",
     )
 
 
