@@ -28,9 +28,10 @@ from delayd.client import Client, Request
 from delayd.dev.batch import Batch, Payments
 from delayd.dev.cashier import Cashier
 from delayd.dev.cluster import LocalCluster
-from delayd.dev.demo_audit import PAGE, audit
+from delayd.dev.demo_audit import audit
 from delayd.dev.demo_report import DemoReport
 from delayd.dev.display import Display
+from delayd.dev.folder import REPORT
 from delayd.dev.kafka import create_topic
 from delayd.dev.ledger import Kill
 from delayd.dev.startup import ClusterOptions
@@ -80,7 +81,7 @@ def run_demo(
 
     Raises DemoError if anything in the report is wrong, another DelaydError if the story could not
     go on."""
-    page = ((directory or Path.cwd()) / PAGE).resolve()
+    page = ((directory or Path.cwd()) / REPORT).resolve()
     with _folder(directory) as folder:
         report = _Story(folder, display).play(orders, seconds, page)
         show(report)

@@ -20,7 +20,6 @@ from delayd.dev.parts import last_words
 from delayd.dev.supervision import environment_for
 from delayd.errors import DelaydError, ExitCode
 
-PAGE: Final = "delayd-audit.html"
 TIMEOUT_S: Final = 1_800.0
 """Longer than an audit of as many orders as a demo can have."""
 

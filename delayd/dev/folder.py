@@ -16,6 +16,8 @@ from delayd.dev.parts import PARTIAL_NAME, LocalClusterError, State, load, save
 from delayd.dev.processes import ProcessIdentity, processes_of
 
 CONTENTS = ("config", "data", "logs")
+REPORT = "delayd-audit.html"
+"""What a demo leaves beside them."""
 
 _STATE_FILE = "cluster.json"
 _KEPT_FILE = "cluster.kept.json"
@@ -39,7 +41,7 @@ class ClusterFolder:
     def prepare(self) -> None:
         """Make the folder. Refuse one that cannot be written, or holds other things: `up` may
         remove data in it."""
-        ours = {*CONTENTS, _STATE_FILE, _KEPT_FILE, _LOCK_FILE, PARTIAL_NAME}
+        ours = {*CONTENTS, _STATE_FILE, _KEPT_FILE, _LOCK_FILE, PARTIAL_NAME, REPORT}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             foreign = sorted(entry.name for entry in self.path.iterdir() if entry.name not in ours)

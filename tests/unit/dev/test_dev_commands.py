@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.commands import app, default_directory
-from delayd.dev.folder import ClusterFolder
+from delayd.dev.folder import REPORT, ClusterFolder
 from delayd.dev.parts import Kind, LocalClusterError, Part, State, save
 from delayd.dev.startup import ClusterOptions
 from delayd.errors import ExitCode
@@ -71,6 +71,15 @@ def test_a_cluster_that_is_kept_is_not_started_as_another(tmp_path: Path) -> Non
     with pytest.raises(LocalClusterError, match=r"--nodes 2 --brokers 1.*--fresh"):
         LocalCluster(tmp_path, ClusterOptions(nodes=3)).up(fresh=False)
     assert (tmp_path / "data").is_dir() and folder.kept() == kept
+
+
+def test_what_a_demo_left_comes_up_again(tmp_path: Path) -> None:
+    """Its report lies beside its cluster; anything else is somebody's."""
+    (tmp_path / REPORT).touch()
+    ClusterFolder(tmp_path).prepare()
+    (tmp_path / "letters").touch()
+    with pytest.raises(LocalClusterError, match="holds other things"):
+        ClusterFolder(tmp_path).prepare()
 
 
 def test_the_default_folder_is_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
