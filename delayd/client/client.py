@@ -11,15 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
 from delayd.client.connection import (
     VERDICT_TIMEOUT_MS,
     WINDOW,
-    ClientOptions,
+    Connected,
     Connection,
-    connect,
 )
 from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
 from delayd.client.outbox import Outbox, transacting
@@ -31,26 +30,15 @@ from delayd.request import Op
 T = TypeVar("T", Sent, Scheduled)
 
 
-class Client:
+class Client(Connected):
     """Schedules messages, cancels and replaces them. For several threads; not across a fork.
 
     The options are those of `ClientOptions`. Nothing is sent or awaited before the first request.
     Raises ConfigError for what the library refuses.
     """
 
-    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
-        self._use(connect(bootstrap, **options))
-
-    @classmethod
-    def over(cls, connection: Connection) -> Self:
-        """Return a client over a connection, which it then owns."""
-        made = cls.__new__(cls)
-        made._use(connection)
-        return made
-
     def _use(self, connection: Connection) -> None:
-        self._connection = connection
-        self._outbox, self._verdicts = connection
+        super()._use(connection)
         self._in_transaction: set[int] = set()
 
     def schedule(
@@ -245,20 +233,6 @@ class Client:
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until every request so far has its outcome; OutcomeUnknownError if some have not."""
         self._outbox.flush(timeout_ms)
-
-    def close(self) -> None:
-        """Wait for what is in flight, then give back sockets and threads. Idempotent.
-
-        The future of a request that is still unacknowledged at the time-out ends with its error. A
-        wait for a verdict in another thread ends at once, with VerdictUnknownError.
-        """
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
         if threading.get_ident() in self._in_transaction:

@@ -4,7 +4,7 @@ Not here: the shape of their calls.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 from delayd.client.asking import BUFFER, BUFFER_SUFFIX
 from delayd.client.driver import Driver, DriverName, Overrides, Reader
@@ -78,6 +78,38 @@ def connect(
         Outbox(library, buffer, ack_timeout_ms),
         Verdicts(lambda: Reader(library, receipts or receipts_of(buffer)), ack_timeout_ms),
     )
+
+
+class Connected:
+    """What works over a connection: a context manager that owns it."""
+
+    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
+        self._use(connect(bootstrap, **options))
+
+    @classmethod
+    def over(cls, connection: Connection) -> Self:
+        """Return one over this connection; of several, whoever closes ends all."""
+        made = cls.__new__(cls)
+        made._use(connection)
+        return made
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        self._outbox, self._verdicts = connection
+
+    def close(self) -> None:
+        """Wait for what is in flight, then give back sockets and threads. Idempotent.
+
+        The future of a request that is still unacknowledged at the time-out ends with its error. A
+        wait for a verdict in another thread ends at once, with VerdictUnknownError.
+        """
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def open_driver(

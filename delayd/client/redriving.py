@@ -8,10 +8,10 @@ theirs; UNDER_WAY_MAX are under way; an answer is the receipt of the very reques
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, Self, Unpack
+from typing import Final
 
 from delayd.client.asking import Ask
-from delayd.client.connection import VERDICT_TIMEOUT_MS, ClientOptions, Connection, connect
+from delayd.client.connection import VERDICT_TIMEOUT_MS, Connected
 from delayd.client.outcomes import Sent, Verdict
 from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket
 from delayd.errors import DelaydError
@@ -23,22 +23,8 @@ UNDER_WAY_MAX: Final = EARLY_MAX // 2
 before itself and behind itself until it knows which is its own."""
 
 
-class Redriver:
+class Redriver(Connected):
     """Sends redrives, with the options of `Client`. A context manager; used by one thread."""
-
-    def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
-        self._use(connect(bootstrap, **options))
-
-    @classmethod
-    def over(cls, connection: Connection) -> Self:
-        """Return a redriver over a connection; whoever closes one of them ends both."""
-        made = cls.__new__(cls)
-        made._use(connection)
-        return made
-
-    def _use(self, connection: Connection) -> None:
-        self._connection = connection
-        self._outbox, self._verdicts = connection
 
     def redrive(
         self, redrives: Iterable[Redrive], timeout_ms: int = VERDICT_TIMEOUT_MS
@@ -61,16 +47,6 @@ class Redriver:
             for left in under_way:
                 if not isinstance(left, DelaydError):
                     left.close()
-
-    def close(self) -> None:
-        """Wait for what is being sent, then give back sockets and threads. Idempotent."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _send(self, redrive: Redrive, timeout_ms: int) -> Ticket | DelaydError:
         asked = Ask(
