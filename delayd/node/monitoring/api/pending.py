@@ -66,35 +66,30 @@ def add_pending(api: APIRouter, services: Services) -> None:
             return PendingCounts(total=sum(mine.values()), hours=[], topics=mine)
         return PendingCounts(**{name: found[name] for name in ("total", "hours", "topics")})
 
-    @api.get("/pending/count", operation_id="count_matching")
-    async def count(
+    async def matching(
         reader: Reader,
         topic: Topic = None,
         id_prefix: IdPrefix = None,
         from_ms: FromMs = 0,
         until_ms: UntilMs = MS_MAX,
         cursor: CursorIn = None,
-    ) -> PendingCount:
+    ) -> tuple[Filter, Cursor]:
+        return Filter(reader, topic, id_prefix, from_ms, until_ms), _cursor(cursor)
+
+    Matching = Annotated[tuple[Filter, Cursor], Depends(matching)]  # noqa: N806
+
+    @api.get("/pending/count", operation_id="count_matching")
+    async def count(asked: Matching) -> PendingCount:
         """How many pending messages match, in what one page looks at: go on until `next` is
         null."""
-        begin, asked = _cursor(cursor), Filter(reader, topic, id_prefix, from_ms, until_ms)
-        items, after = await services.reads.do(lambda: _page(services, asked, begin, None))
+        items, after = await services.reads.do(lambda: _page(services, *asked, None))
         return PendingCount(messages=len(items), next=after)
 
     @api.get("/pending", operation_id="list_pending")
-    async def pending(
-        reader: Reader,
-        topic: Topic = None,
-        id_prefix: IdPrefix = None,
-        from_ms: FromMs = 0,
-        until_ms: UntilMs = MS_MAX,
-        limit: Limit = 100,
-        cursor: CursorIn = None,
-    ) -> PendingPage:
+    async def pending(asked: Matching, limit: Limit = 100) -> PendingPage:
         """Pending messages by the hour in which they are due; within an hour in no order. Go on
         until `next` is null."""
-        begin, asked = _cursor(cursor), Filter(reader, topic, id_prefix, from_ms, until_ms)
-        items, after = await services.reads.do(lambda: _page(services, asked, begin, limit))
+        items, after = await services.reads.do(lambda: _page(services, *asked, limit))
         return PendingPage(messages=items, next=after)
 
 
