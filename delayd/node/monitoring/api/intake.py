@@ -6,8 +6,9 @@ parameter that a route does not have is refused: whoever misspells a filter woul
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Final, get_origin
+from typing import Any, Final, get_origin
 
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -83,7 +84,7 @@ async def refuse_strange_parameters(request: Request) -> None:
     route = request.scope["route"]
     known = {
         field.alias: get_origin(field.field_info.annotation) is list
-        for field in route.dependant.query_params
+        for field in _query_fields(route.dependant)
     }
     given = Counter(name for name, _ in request.query_params.multi_items())
     errors = [
@@ -95,6 +96,13 @@ async def refuse_strange_parameters(request: Request) -> None:
     ]
     if errors:
         raise MalformedError(f"the request is malformed: {errors[0]}", errors=errors)
+
+
+def _query_fields(dependant: Any) -> Iterator[Any]:
+    """Yield the query parameters of a route, also those of what it depends on."""
+    yield from dependant.query_params
+    for each in dependant.dependencies:
+        yield from _query_fields(each)
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:
