@@ -14,13 +14,22 @@ def test_nodes_hold_no_such_batch_where_brokers_take_them(tmp_path: Path) -> Non
     world = World(3, tmp_path, kinds=(HEAVY_BATCH,))
     # As of clusters that were made before the topic stored batches uncompressed.
     world.kafka.topics["delayd-buffer"].config["compression.type"] = "producer"
-    for partition in range(world.habits.partitions):
-        world.kafka.append_heavy(
-            "delayd-buffer", partition, [(bytes(HEAVY_BYTES), [])], is_refused=partition % 2 == 1
-        )
-    world.pass_until(lambda: len(world.records("delayd-dead")) == world.habits.partitions)
+    partitions = world.habits.partitions
+
+    def write_heavy_until(letters: int) -> None:
+        for partition in range(partitions):
+            world.kafka.append_heavy(
+                "delayd-buffer",
+                partition,
+                [(bytes(HEAVY_BYTES), [])],
+                is_refused=partition % 2 == 1,
+            )
+        world.pass_until(lambda: len(world.records("delayd-dead")) == letters)
+
+    write_heavy_until(partitions)  # There before the nodes start.
+    write_heavy_until(2 * partitions)
     logs = world.kafka.topics["delayd-buffer"].partitions
-    assert [log.expanded_whole for log in logs] == [0] * world.habits.partitions
+    assert [log.expanded_whole for log in logs] == [0] * partitions
     world.close()
 
 
