@@ -74,6 +74,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "status",
         "Show the cluster: frontier, cursor, master, failing targets and nodes.",
     ),
+    "doctor": Command(
+        "delayd.commands.doctor.commands",
+        "doctor",
+        "Look for what is wrong with the cluster, its Kafka, its etcd and its nodes.",
+    ),
     "topics": Command("delayd.commands.cluster", "topics_app", "delayd's own topics."),
     "backup": Command(
         "delayd.commands.backup.commands",

@@ -32,7 +32,12 @@ NICENESS_OF_SPARK = 10
 LONGEST = ("test_chaos_runs", "test_audit_follow", "test_demo", "test_guarded_nodes")
 """Files of tests with real parts that a run begins with, so that none of them is its end."""
 
-ON_THREE_BROKERS = ("test_broken_targets", "test_bus_brokers", "test_zombie_leader")
+ON_THREE_BROKERS = (
+    "test_broken_targets",
+    "test_bus_brokers",
+    "test_doctor_brokers",
+    "test_zombie_leader",
+)
 
 _three_brokers: list[LocalCluster] = []
 

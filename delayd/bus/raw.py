@@ -77,6 +77,17 @@ class TransactionState(NamedTuple):
     producer: ProducerEpoch
 
 
+class OpenTransaction(NamedTuple):
+    """What its coordinator knows of a transaction that has begun and is not over."""
+
+    name: str
+    """The transactional id."""
+    state: str
+    """As of `TransactionState`."""
+    began_ms: int
+    """Unix ms; -1 if unknown."""
+
+
 class RawLog(Protocol):
     """The logs of one Kafka cluster. Every call raises KafkaUnreachableError after its time-out,
     and TopicMismatchError for what brokers refuse."""
@@ -90,6 +101,16 @@ class RawLog(Protocol):
 
     def transaction(self, transactional_id: str, timeout_ms: int) -> TransactionState | None:
         """Return the state of a transactional id; None if no coordinator knows it."""
+
+    def open_transactions(
+        self, producers: Iterable[int], timeout_ms: int
+    ) -> Mapping[int, OpenTransaction]:
+        """Return the transactions that are open, of those of these producers that a coordinator
+        knows, by the producer's id."""
+
+    def features(self, timeout_ms: int) -> Mapping[str, tuple[int, int]]:
+        """Return the level at which the cluster runs each feature that has levels, and the highest
+        that the broker which answers knows."""
 
     def read(
         self, place: Place, start: int, end: int, producers: Container[int], timeout_ms: int

@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayd.bus import Bus
 from delayd.cluster.admin_client import admin_of, get, url_of
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.topics import load_settings
 from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
@@ -19,6 +20,13 @@ from delayd.runtime.clock import Clock
 
 CURSOR_AGE_MAX_MS = 30_000
 """If the cursor is this far behind the clock, nothing delivers."""
+
+
+class Problem(NamedTuple):
+    """What a person must see to: a stable slug, and what is wrong."""
+
+    code: str
+    text: str
 
 
 def status_report(
@@ -40,20 +48,30 @@ def status_report(
     Raises KafkaUnreachableError, NotInitialisedError or TopicMismatchError.
     """
     seen = load_settings(bus, cluster, prefix, timeout_ms)
-    frontier = seen.record.frontier
     if coordination is not None:
         coordination.enter(seen.record.settings.realm)
         for name in forget:
             coordination.forget(name)
-    problems: list[str] = []
+    return status_at(seen, bus, coordination, clock, timeout_ms)[0]
+
+
+def status_at(
+    seen: SeenFrontier, bus: Bus, coordination: Coordination | None, clock: Clock, timeout_ms: int
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the report of a cluster whose frontier was read, and its problems with their codes.
+    The coordination has entered the cluster's realm."""
+    frontier = seen.record.frontier
+    problems: list[Problem] = []
     with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)
     lag = sum(max(0, ends[p] - offset) for p, offset in enumerate(frontier.offsets))
     cursor_ms = frontier.lowest_cursor.due_ms
-    age_ms = clock.wall_ms() - cursor_ms
+    # Before its first step a cluster has delivered nothing since it was made.
+    age_ms = clock.wall_ms() - (cursor_ms or seen.append_ms)
     if age_ms > CURSOR_AGE_MAX_MS:
-        problems.append(f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck")
-    master, nodes = (None, []) if coordination is None else _members(coordination, problems)
+        stuck = f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck"
+        problems.append(Problem("nothing-delivered", stuck))
+    master, nodes = (None, []) if coordination is None else _members(coordination, problems, clock)
     # The list of a former master is out of date.
     failing = [
         target
@@ -61,10 +79,10 @@ def status_report(
         for target in node.pop("failing_targets", None) or ()
         if node["node"] == master
     ]
-    return {
-        "cluster": cluster,
+    report = {
+        "cluster": seen.record.settings.cluster,
         "healthy": not problems,
-        "problems": problems,
+        "problems": [problem.text for problem in problems],
         "master": master,
         "owner": seen.record.owner,
         "term": frontier.term,
@@ -76,10 +94,11 @@ def status_report(
         "failing_targets": failing,
         "nodes": nodes,
     }
+    return report, problems
 
 
 def _members(
-    coordination: Coordination, problems: list[str]
+    coordination: Coordination, problems: list[Problem], clock: Clock
 ) -> tuple[str | None, list[dict[str, Any]]]:
     """Return the master and what each node says of itself; add what a person must see to."""
     master: str | None = None
@@ -88,56 +107,63 @@ def _members(
         held = coordination.leader(0)
         master = None if held is None else str(json.loads(held.owner).get("node"))
         nodes = [
-            {"node": name, **_ask(admin_of(member))}
+            {"node": name, **_ask(admin_of(member), clock)}
             for name, member in sorted(coordination.members().items())
         ]
         missing = sorted(coordination.known() - {node["node"] for node in nodes})
     except CoordinationError as error:
-        problems.append(
-            f"who leads is not known here, and no successor of the master could be elected: {error}"
-        )
+        away = "who leads is not known here, and no successor of the master could be elected"
+        problems.append(Problem("etcd-away", f"{away}: {error}"))
         return None, []
     if master is None:
-        problems.append("no node holds the leader key")
+        problems.append(Problem("no-master", "no node holds the leader key"))
     problems += [
-        f"node {name} is missing: start it, or run `delayd status --forget {name}` if it is gone "
-        "for good"
+        Problem(
+            "node-missing",
+            f"node {name} is missing: start it, or run `delayd status --forget {name}` if it is "
+            "gone for good",
+        )
         for name in missing
     ]
     problems += [problem for node in nodes for problem in _problems_of(node)]
     return master, nodes
 
 
-def _problems_of(node: dict[str, Any]) -> Iterator[str]:
+def _problems_of(node: dict[str, Any]) -> Iterator[Problem]:
     """Yield what a person must see to, of a node that was asked."""
+    name = node["node"]
     if "role" not in node:
-        yield f"node {node['node']} does not answer"
+        yield Problem("node-silent", f"node {name} does not answer")
     elif problem := node["kafka_problem"]:
-        yield f"node {node['node']} does not get into Kafka: {problem}"
+        yield Problem("kafka-refuses", f"node {name} does not get into Kafka: {problem}")
     if problem := node.get("ingest_problem"):
-        yield f"node {node['node']} hears nothing: {problem}"
+        yield Problem("hears-nothing", f"node {name} hears nothing: {problem}")
     if problem := node.get("etcd_problem"):
-        yield f"node {node['node']}: {problem}"
+        yield Problem("etcd-away", f"node {name}: {problem}")
     for spared in node.get("spared_partitions") or ():
-        yield (
+        yield Problem(
+            "target-hangs",
             f"messages for {spared['topic']}/{spared['partition']} wait: its leader does not "
-            f"answer node {node['node']}"
+            f"answer node {name}",
         )
     for warning in node.get("topic_warnings") or ():
-        yield f"node {node['node']}: {warning}"
+        yield Problem("buffer-endangered", f"node {name}: {warning}")
     compared = node.get("compared") or {}
     if compared.get("differs"):
         [first, *_] = compared["messages"]
-        yield (
-            f"node {node['node']} found {compared['differs']} messages that not all nodes hold "
-            f"alike; the first is {first['source']}, wrong on {' '.join(first['wrong']) or '?'}"
+        yield Problem(
+            "wheels-differ",
+            f"node {name} found {compared['differs']} messages that not all nodes hold "
+            f"alike; the first is {first['source']}, wrong on {' '.join(first['wrong']) or '?'}",
         )
-    yield from _repair_lines(node["node"], compared.get("repair"))
+    for line in _repair_lines(name, compared.get("repair")):
+        yield Problem("wheel-repair", line)
     disk = node.get("disk") or {}
     if disk.get("room", "enough") != "enough":
-        yield (
-            f"node {node['node']} takes in no new messages, and delivers what it has: "
-            f"{disk['free_bytes']} bytes are free on its disk"
+        yield Problem(
+            "disk-short",
+            f"node {name} takes in no new messages, and delivers what it has: "
+            f"{disk['free_bytes']} bytes are free on its disk",
         )
 
 
@@ -152,17 +178,35 @@ def _repair_lines(node: str, repair: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"node {node} {failed} its wheel, which differs: {repair['problem']}"
 
 
-def _ask(admin: str) -> dict[str, Any]:
+def _ask(admin: str, clock: Clock) -> dict[str, Any]:
     """Return a node's own status, or only its address if it does not answer."""
+    asked_ms = clock.wall_ms()
     answer = get(f"{url_of(admin)}/status")
     fields = answer.fields() if answer else None
     if fields is None:
         return {"admin": admin}
     wanted = (
-        *("role", "ready", "ingested_count", "delivered_count", "lease_margin_ms", "wheel"),
+        *(
+            "role",
+            "ready",
+            "unready",
+            "ingested_count",
+            "delivered_count",
+            "lease_margin_ms",
+            "wheel",
+        ),
         *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
-        *("ingest_problem", "ingest_lag"),
+        *("ingest_problem", "ingest_lag", "frontier_strays", "log_ms", "clock_drift_ms"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
-        "path",
+        *("path", "version", "checkpoint_took_ms", "process"),
     )
-    return {"admin": admin, **{name: fields.get(name) for name in wanted}}
+    found = {name: fields.get(name) for name in wanted}
+    said_ms = fields.get("now_ms") or asked_ms  # A node that fetches does not say it.
+    found["clock_offset_ms"] = offset_ms((said_ms, said_ms), (asked_ms, clock.wall_ms()))
+    return {"admin": admin, **found}
+
+
+def offset_ms(said_ms: tuple[int, int], between_ms: tuple[int, int]) -> int:
+    """Return how far another clock is ahead of this one at least, negative if it is behind. It
+    was between the first two times, when this one was between the others."""
+    return min(0, said_ms[1] - between_ms[0]) + max(0, said_ms[0] - between_ms[1])

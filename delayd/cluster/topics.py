@@ -221,8 +221,20 @@ def read_frontier(
 def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
     """Return the cluster's settings, checked against the topics as they are now.
 
-    Raises NotInitialisedError where there is no frontier record, TopicMismatchError where a topic
-    or a broker setting breaks the contract. Warnings (`Findings`) are nobody's reason to stop.
+    Raises what `read_settings` raises, and TopicMismatchError where a topic or a broker setting
+    breaks the contract. Warnings (`Findings`) are nobody's reason to stop.
+    """
+    seen = read_settings(bus, cluster, prefix, timeout_ms)
+    with closing(bus.cluster()) as kafka:
+        _refuse_problems(check_topics(kafka, seen.record.settings, timeout_ms).broken)
+    return seen
+
+
+def read_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
+    """Return the cluster's settings, whatever its topics are like now.
+
+    Raises NotInitialisedError where there is no frontier record, OtherClusterError if it is another
+    cluster's, TopicMismatchError if this program does not know its rules.
     """
     names = topic_names(prefix)
     seen = last_frontier(bus, names.frontier, timeout_ms)
@@ -241,8 +253,6 @@ def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
             f"{', '.join(map(str, RULES_KNOWN))}",
             remedy="run the version of delayd that the other nodes run",
         )
-    with closing(bus.cluster()) as kafka:
-        _refuse_problems(check_topics(kafka, settings, timeout_ms).broken)
     return seen
 
 

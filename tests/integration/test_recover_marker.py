@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from clusters import TestCluster, make_cluster
+from doctor_visits import visit
 from nodes import CLOCK, HANGS_S, NodeProcess, delayd_in_process, node_group, wait_for
 from topics_read import Seen, read_until
 
@@ -195,6 +196,9 @@ def test_lost_markers_are_mended_and_each_message_is_delivered_once(
         for topic in (of_all.frontier, of_all.cluster.buffer, *of_all.targets):
             lose_tail(data, topic, 0)
         brokers.start(BROKER)
+
+        hanging = visit(of_target.cluster).findings["transaction-hanging"]
+        assert hanging["mend"].startswith("delayd recover marker")
 
         # Those of a target and of the buffer: what hangs becomes visible where it is.
         dry = of_target.recover()

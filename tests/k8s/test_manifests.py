@@ -343,6 +343,22 @@ def test_all_backups_are_verified_every_week() -> None:
     assert mount["readOnly"], "it changes nothing"
 
 
+def test_the_doctor_comes_every_night_with_all_that_its_settings_name() -> None:
+    objects = render("prod", ("doctor",))
+    job = named(objects, "CronJob", "delayd-doctor")
+    assert job["spec"]["schedule"].split()[2:] == ["*", "*", "*"]
+    assert not job["spec"].get("suspend", False)
+    [container] = pod_spec(job)["containers"]
+    [name, *arguments] = container["args"]
+    with load_command(name).make_context(name, [*arguments, "--bootstrap=b:1"]) as context:
+        assert not context.params["as_json"]
+    node = node_of(objects)
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert mounted == {each["mountPath"] for each in node["volumeMounts"]} - {"/data"}
+    said = {each["name"]: each["value"] for each in container["env"]}
+    assert said["DELAYD_CONFIG"] == node["args"][-1]
+
+
 def node_of(objects: Rendered) -> Any:
     pod = pod_spec(named(objects, "StatefulSet", "delayd"))
     [node] = [each for each in pod["containers"] if each["name"] == "node"]

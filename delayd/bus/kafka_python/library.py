@@ -30,9 +30,11 @@ with warnings.catch_warnings():
         DescribeConfigsRequest,
         DescribeProducersRequest,
         DescribeTransactionsRequest,
+        ListTransactionsRequest,
     )
     from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest
     from kafka.protocol.metadata import (
+        ApiVersionsRequest,
         CoordinatorType,
         FindCoordinatorRequest,
         MetadataRequest,

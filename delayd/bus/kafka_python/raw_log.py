@@ -13,14 +13,17 @@ from struct import Struct
 from typing import Any, Final
 
 from delayd.bus.kafka_python.cluster import KafkaPythonCluster
+from delayd.bus.kafka_python.descriptions import metadata_request
 from delayd.bus.kafka_python.failures import told
 from delayd.bus.kafka_python.library import (
+    ApiVersionsRequest,
     CoordinatorType,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     FetchRequest,
     FindCoordinatorRequest,
     IsolationLevel,
+    ListTransactionsRequest,
     MemoryRecords,
     MetadataRequest,
     WriteTxnMarkersRequest,
@@ -32,6 +35,7 @@ from delayd.bus.raw import (
     Active,
     Batch,
     Marker,
+    OpenTransaction,
     Place,
     ProducerEpoch,
     Producers,
@@ -43,6 +47,8 @@ FETCH_BYTES: Final = 4 * 1024 * 1024
 FETCH_WAIT_MS: Final = 500
 FETCH_VERSION_MAX: Final = 12
 """The last that names topics by name."""
+_OVER: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+"""The states of a transactional id without a transaction."""
 PLACES_MAX: Final = 1_000
 """Partitions in one question."""
 _MARKER_KEY: Final = Struct(">hh")
@@ -109,6 +115,50 @@ class KafkaPythonRawLog(KafkaPythonCluster):
             if error is errors.TransactionalIdNotFoundError:
                 return None
             question.pause_or_raise(error(transactional_id))
+
+    def open_transactions(
+        self, producers: Iterable[int], timeout_ms: int
+    ) -> dict[int, OpenTransaction]:
+        question = self._question("asking for open transactions", timeout_ms)
+        wanted = list(producers)
+        found: dict[int, OpenTransaction] = {}
+        brokers = question.ask(lambda: metadata_request([])).brokers
+        for broker in [each.node_id for each in brokers] if wanted else ():
+            while True:
+                answer = question.ask(
+                    lambda: ListTransactionsRequest(
+                        state_filters=[], producer_id_filters=wanted, max_version=0
+                    ),
+                    broker,
+                )
+                if not answer.error_code:
+                    break
+                question.pause_or_raise(errors.for_code(answer.error_code)())
+            names = [each.transactional_id for each in answer.transaction_states]
+            described = question.ask(
+                partial(DescribeTransactionsRequest, transactional_ids=names), broker
+            ).transaction_states
+            for each in described:
+                if not each.error_code and each.transaction_state not in _OVER:
+                    found[each.producer_id] = OpenTransaction(
+                        each.transactional_id,
+                        each.transaction_state,
+                        each.transaction_start_time_ms,
+                    )
+        return found
+
+    def features(self, timeout_ms: int) -> dict[str, tuple[int, int]]:
+        question = self._question("asking for the features of brokers", timeout_ms)
+        answer = question.ask(
+            lambda: ApiVersionsRequest(
+                client_software_name="delayd", client_software_version="0", min_version=3
+            )
+        )
+        highest = {each.name: each.max_version for each in answer.supported_features}
+        return {
+            each.name: (each.max_version_level, highest.get(each.name, each.max_version_level))
+            for each in answer.finalized_features
+        }
 
     def read(
         self, place: Place, start: int, end: int, producers: Container[int], timeout_ms: int

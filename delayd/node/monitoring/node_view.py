@@ -4,7 +4,9 @@ It only reads, from whatever thread asks, and decides nothing. Each part is true
 and parts may be of different moments.
 """
 
+import resource
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from delayd import __version__
@@ -189,6 +191,9 @@ class NodeView:
             "snapshot_bytes_per_s": self.config.snapshot_bytes_per_s,
             "compared": self.comparisons.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
+            "checkpoint_took_ms": self.ingestion.checkpoint_took_ms,
+            "clock_drift_ms": self.delivery.counters.drift_ms,
+            "process": _process(),
             "uptime_ms": self.clock.monotonic_ms() - self._started_ms,
             "now_ms": self.clock.wall_ms(),
         }
@@ -281,6 +286,12 @@ class NodeView:
     def begin_export(self) -> Export:
         """Return the next export of this node; ExportError while another one runs."""
         return self.exporter.begin()
+
+
+def _process() -> dict[str, int]:
+    """Return how many files and sockets this process has open, and may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {"open_files": len(list(Path("/proc/self/fd").iterdir())), "open_files_max": limit}
 
 
 def _came_to(message: KilledMessage, settled: Settlement | None) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class IngestLoop:
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
         self.checkpointed_ms = clock.monotonic_ms()
+        self.checkpoint_took_ms = 0
+        """How long the last checkpoint took, most of it fsyncs."""
         self._tried_ms = self.checkpointed_ms
         """When a checkpoint was last tried: without room there is none."""
         self.rejects: Counter[str] = Counter()
@@ -117,10 +119,12 @@ class IngestLoop:
 
     def _checkpoint(self) -> None:
         self._note_place()
+        began_ms = self._clock.monotonic_ms()
         is_made = self._replica.checkpoint(self.read_to)
         self._tried_ms = self._clock.monotonic_ms()
         if is_made:
             self.checkpointed_ms = self._tried_ms
+            self.checkpoint_took_ms = self._tried_ms - began_ms
 
 
 class RejectLog:

@@ -20,6 +20,7 @@ from delayd.bus.raw import (
     Active,
     Batch,
     Marker,
+    OpenTransaction,
     Place,
     ProducerEpoch,
     Producers,
@@ -109,6 +110,12 @@ class FakeKafka:
 
     def transaction(self, _name: str, _: int) -> TransactionState:
         return TransactionState(self.state, ProducerEpoch(MASTER, self.epoch))
+
+    def open_transactions(self, _producers: Iterable[int], _: int) -> dict[int, OpenTransaction]:
+        return {}
+
+    def features(self, _: int) -> dict[str, tuple[int, int]]:
+        return {}
 
     def read(
         self, place: Place, start: int, end: int, _producers: Container[int], _: int
