@@ -13,7 +13,7 @@ from delayd.bus.reading import read_between
 from delayd.config.cluster_key import check_key, fingerprints
 from delayd.errors import WrongClusterKeyError
 from delayd.runtime.clock import Clock
-from replication.settings import Settings
+from replication.settings import KEYS_BEFORE_MAX, Settings
 
 
 def check_keys(bus: Bus, key: str, settings: Settings, clock: Clock, timeout_ms: int) -> None:
@@ -50,6 +50,24 @@ def check_keys_before(
                 remedy="add that key as another line of cluster_key (DELAYD_CLUSTER_KEY), below "
                 "the one that signs",
             )
+
+
+def unnamed_keys_lack(
+    bus: Bus, settings: Settings, read_to: Mapping[int, int], clock: Clock, timeout_ms: int
+) -> str | None:
+    """Return why a key may have signed unread records that not even the frontier names, or None:
+    it names the last KEYS_BEFORE_MAX, and those before them signed nothing after the first of these
+    came to an end. `read_to` as of `check_keys_before`."""
+    before_ms, buffer = settings.keys_before_ms(), settings.buffer.name
+    if len(before_ms) < KEYS_BEFORE_MAX:
+        return None
+    old = first_before(bus, buffer, read_to, min(before_ms.values()), clock, timeout_ms)
+    if old is None:
+        return None
+    return (
+        f"records of {buffer}/{old.partition} from offset {old.offset} on may have been signed by "
+        f"a cluster key of which the frontier says nothing: it names the last {len(before_ms)}"
+    )
 
 
 def first_before(

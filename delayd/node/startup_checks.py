@@ -13,7 +13,7 @@ import structlog
 
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.key_checks import check_keys_before
+from delayd.cluster.key_checks import check_keys_before, unnamed_keys_lack
 from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import last_frontier, load_settings
 from delayd.config.node import NodeConfig
@@ -23,6 +23,7 @@ from delayd.errors import (
     ConfigError,
     DiskError,
     KafkaUnreachableError,
+    LogNotEnoughError,
     OtherClusterError,
     TopicMismatchError,
 )
@@ -194,8 +195,14 @@ def check_old_keys(
     bus: Bus, replica: Replica, cluster_key: str, clock: Clock, timeout_ms: int
 ) -> None:
     """Raise WrongClusterKeyError if this replica has yet to read records that a cluster key may
-    have signed which it was not given."""
+    have signed which it was not given; LogNotEnoughError if nobody can say which."""
     read_to = {partition: position.offset for partition, position in replica.positions.items()}
+    if lack := unnamed_keys_lack(bus, replica.settings, read_to, clock, timeout_ms):
+        raise LogNotEnoughError(
+            lack,
+            remedy="unless on_damage is stop the node copies another node's wheel; it cannot "
+            "rebuild its own until the buffer is trimmed beyond these records",
+        )
     check_keys_before(cluster_key, replica.settings, bus, read_to, clock, timeout_ms)
 
 

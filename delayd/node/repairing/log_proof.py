@@ -10,13 +10,12 @@ Not a lack: Kafka does not answer. That is raised, and whoever asks does so agai
 from collections.abc import Callable
 from contextlib import closing
 
-from delayd.bus import Bus, Record
+from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.key_checks import check_keys_before, first_before
+from delayd.cluster.key_checks import check_keys_before, unnamed_keys_lack
 from delayd.errors import BufferTrimmedError, WrongClusterKeyError
 from delayd.node.trimmed_start import provable_beginnings
 from delayd.runtime.clock import Clock
-from replication.settings import KEYS_BEFORE_MAX
 
 LogLack = Callable[[SeenFrontier], str | None]
 """Returns why the log is not enough, given the newest frontier; None if it is. Raises DelaydError
@@ -28,16 +27,11 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
 
     def log_lack(seen: SeenFrontier) -> str | None:
         settings = seen.record.settings
-        buffer, before_ms = settings.buffer.name, settings.keys_before_ms()
         try:
             with closing(bus.cluster()) as kafka:
-                starts = kafka.start_offsets(buffer, timeout_ms)
-            if len(before_ms) >= KEYS_BEFORE_MAX:
-                # The keys before these signed nothing after the first of these came to an end.
-                until_ms = min(before_ms.values())
-                old = first_before(bus, buffer, starts, until_ms, clock, timeout_ms)
-                if old is not None:
-                    return _older_keys_lack(buffer, old, len(before_ms))
+                starts = kafka.start_offsets(settings.buffer.name, timeout_ms)
+            if lack := unnamed_keys_lack(bus, settings, starts, clock, timeout_ms):
+                return lack
             if any(starts.values()):
                 provable_beginnings(bus, settings, starts, seen, clock, timeout_ms)
             check_keys_before(cluster_key, settings, bus, starts, clock, timeout_ms)
@@ -46,10 +40,3 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
         return None
 
     return log_lack
-
-
-def _older_keys_lack(buffer: str, old: Record, count: int) -> str:
-    return (
-        f"{buffer}/{old.partition} begins at offset {old.offset} with records that a cluster key "
-        f"may have signed of which the frontier says nothing: it names the last {count}"
-    )

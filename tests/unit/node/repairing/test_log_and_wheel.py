@@ -20,7 +20,7 @@ from delayd.cluster.topics import create_topics, load_settings
 from delayd.config.cluster_key import fingerprint
 from delayd.config.node import NodeConfig
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
-from delayd.errors import BufferPositionError, KafkaUnreachableError
+from delayd.errors import BufferPositionError, KafkaUnreachableError, LogNotEnoughError
 from delayd.node.disk_opening import open_disk
 from delayd.node.repairing.log_proof import log_lack_of
 from delayd.node.repairing.turn import Turn
@@ -54,7 +54,15 @@ class Parts:
         self.seen = load_settings(self.bus, "c", "delayd-", TIMEOUT_MS)
         self.etcd = MemoryCoordination(MemoryEtcd(self.clock), "c")
 
-    def open_disk(self) -> None:
+    def replace_keys(self, count: int, until_ms: int) -> None:
+        """So many keys signed before, all of them until then."""
+        old = [fingerprint(key, "c") for key in KEYS[1 : 1 + count]]
+        settings = replace(
+            self.seen.record.settings, keys_before=tuple(f"{key}/{until_ms}" for key in old)
+        )
+        self.seen = self.seen._replace(record=replace(self.seen.record, settings=settings))
+
+    def open_disk(self, cluster_key: str = CLUSTER_KEY) -> None:
         """What a start does, and no more."""
 
         def never(*_: object) -> None:
@@ -64,7 +72,7 @@ class Parts:
             node="a",
             bootstrap="nowhere:1",
             etcd=("http://nowhere",),
-            cluster_key=SecretStr(CLUSTER_KEY),
+            cluster_key=SecretStr(cluster_key),
             data_dir=self.folder,
             disk_free_min_bytes=0,
         )
@@ -137,16 +145,22 @@ def test_a_log_that_may_be_signed_by_keys_of_which_nothing_is_known_is_not_enoug
     """
     parts = Parts(tmp_path)
     now_ms = parts.clock.wall_ms()
-    known = [fingerprint(key, "c") for key in KEYS[1:]]
     parts.kafka.append("delayd-buffer", 1, None, b"v")
     for count, until_ms in ((2, now_ms + 1), (3, now_ms), (3, now_ms + 1)):
-        settings = replace(
-            parts.seen.record.settings,
-            keys_before=tuple(f"{digits}/{until_ms}" for digits in known[:count]),
-        )
-        seen = parts.seen._replace(record=replace(parts.seen.record, settings=settings))
-        lack = log_lack_of(parts.bus, "\n".join(KEYS), parts.clock, TIMEOUT_MS)(seen)
+        parts.replace_keys(count, until_ms)
+        lack = log_lack_of(parts.bus, "\n".join(KEYS), parts.clock, TIMEOUT_MS)(parts.seen)
         if count == KEYS_BEFORE_MAX and until_ms > now_ms:
-            assert lack and "delayd-buffer/1 begins at offset 0" in lack
+            assert lack and "delayd-buffer/1 from offset 0 on" in lack
         else:
             assert lack is None
+
+
+def test_no_node_reads_what_a_key_may_have_signed_that_nobody_names(tmp_path: Path) -> None:
+    """docs/design/frontier.md, Cluster keys, 4: it would reject what others have taken."""
+    parts = Parts(tmp_path)
+    parts.kafka.append("delayd-buffer", 1, None, b"v")
+    parts.replace_keys(KEYS_BEFORE_MAX, parts.clock.wall_ms() + 1)
+    with pytest.raises(LogNotEnoughError, match="delayd-buffer/1 from offset 0 on"):
+        parts.open_disk("\n".join(KEYS))
+    parts.replace_keys(KEYS_BEFORE_MAX, parts.clock.wall_ms())
+    parts.open_disk("\n".join(KEYS))
