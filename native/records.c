@@ -1,5 +1,7 @@
 #include "records.h"
 
+#include <string.h>
+
 #include "bytes.h"
 
 static size_t length_of(int32_t bytes) {
@@ -45,6 +47,33 @@ const uint8_t *record_header_read(const uint8_t *at, const uint8_t *end, struct 
     name->at = at;
     content->at = at + name->bytes;
     return content->at + length_of(content->bytes);
+}
+
+static uint8_t *put_piece(uint8_t *at, const struct piece *piece) {
+    if (piece->bytes > 0)
+        memcpy(at, piece->at, (size_t)piece->bytes);
+    return at + length_of(piece->bytes);
+}
+
+uint8_t *record_header_write(uint8_t *at, const struct piece *name, const struct piece *content) {
+    at = put_number(at, (uint32_t)name->bytes, 4);
+    at = put_number(at, (uint32_t)content->bytes, 4);
+    at = put_piece(at, name);
+    return put_piece(at, content);
+}
+
+uint8_t *record_end_write(uint8_t *begin, uint8_t *at, const struct record *record) {
+    at = put_piece(at, &record->key);
+    at = put_piece(at, &record->value);
+    put_number(begin, (uint64_t)(at - begin), 4);
+    put_number(begin + 4, (uint32_t)record->partition, 4);
+    put_number(begin + 8, (uint64_t)record->offset, 8);
+    put_number(begin + 16, (uint64_t)record->append_ms, 8);
+    put_number(begin + 24, (uint32_t)record->epoch, 4);
+    put_number(begin + 28, (uint32_t)record->key.bytes, 4);
+    put_number(begin + 32, (uint32_t)record->value.bytes, 4);
+    put_number(begin + 36, (uint32_t)record->header_count, 4);
+    return at;
 }
 
 /* Add what a record weighs; 0 if its headers are not whole. */

@@ -9,7 +9,7 @@
  * `values`, `names` and `contents` are lengths in bytes, NULL_BYTES for a null; `headers` counts them.
  * delayd/bus/flat.py reads the same.
  *
- * Records are written here from librdkafka's messages (driver.c). What reads them verifies every
+ * Records are written here from librdkafka's messages (reader.c), and from frames (unpack.c). What reads them verifies every
  * length all the same before it looks behind it.
  */
 #ifndef DELAYD_RECORDS_H
@@ -53,6 +53,13 @@ int record_read(const uint8_t *data, size_t size, struct record *record);
  * whole header. */
 const uint8_t *record_header_read(const uint8_t *at, const uint8_t *end, struct piece *name,
                                   struct piece *content);
+
+/* Write a header at `at`; return the byte behind it. */
+uint8_t *record_header_write(uint8_t *at, const struct piece *name, const struct piece *content);
+
+/* Write all else of the record that begins at `begin`, and whose headers end at `at`: key, value, and what is
+ * before the headers. Return the byte behind it. */
+uint8_t *record_end_write(uint8_t *begin, uint8_t *at, const struct record *record);
 
 /* Consecutive records of one partition. */
 struct stretch {

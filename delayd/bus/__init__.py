@@ -15,7 +15,10 @@ Invariants that every implementation keeps:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from delayd.bus.flat import Outgoing
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 """Record headers as Kafka keeps them: order and repeats matter."""
@@ -101,6 +104,9 @@ class Producer(Protocol):
         Blocks for a bounded time when the local queue is full. `on_ack` runs inside a later
         `send`, `flush` or `commit`, on the caller's thread.
         """
+
+    def send_flat(self, records: "Outgoing") -> None:
+        """Queue records that need no `on_ack`, in their order, as `send` does."""
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until every queued record is acknowledged; raises if a single one failed."""

@@ -1,5 +1,5 @@
-"""Flat records: what a driver read, as bytes; a `Record` is made of those only that somebody looks
-at.
+"""Flat records: what a driver read or shall send, as bytes; a `Record` is made of those only that
+somebody looks at.
 
 The native library writes them (`native/records.h` has the layout) and reads them again. For
 everything else they are a sequence of records like any other.
@@ -9,9 +9,9 @@ Invariant: each `Record` is the one that the driver gives without the native lib
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final, Self, overload
+from typing import Final, NamedTuple, Self, overload
 
-from delayd.bus import UNREADABLE_HEADERS, Headers, Record
+from delayd.bus import UNREADABLE_HEADERS, Headers, Producer, Record
 from delayd.runtime.native.flat import Surveyor
 
 RECORD: Final = Struct("<IiqqiiiI")
@@ -79,6 +79,32 @@ class FlatRecords(Sequence[Record]):
 
     def _view(self) -> memoryview:
         return memoryview(self._data)[self._begin : self._end]
+
+
+class Outgoing(NamedTuple):
+    """Flat records to be sent, each to one of `topics`: its number is in place of the leader epoch,
+    and the partition to send it to in place of that of the log (-1 for none)."""
+
+    topics: Sequence[str]
+    data: bytearray
+    begin: int
+    """Of the first record in `data`."""
+    end: int
+    """Of the last one."""
+
+    def each(self) -> Iterator[tuple[str, Record]]:
+        """Yield the records, with their topics."""
+        at = self.begin
+        while at < self.end:
+            record, at = record_at(self.data, at)
+            yield self.topics[record.leader_epoch], record
+
+
+def send_each(producer: Producer, records: Outgoing) -> None:
+    """Send flat records one by one: for drivers that know nothing else."""
+    for topic, (partition, _, _, _, key, value, headers) in records.each():
+        wanted = None if partition < 0 else partition
+        producer.send(topic, key=key, value=value, headers=headers, partition=wanted)
 
 
 def record_at(data: bytes | bytearray, at: int) -> tuple[Record, int]:

@@ -61,10 +61,11 @@ class ConfluentBus:
         )
 
     def transactional_producer(self, transactional_id: str) -> ConfluentProducer:
-        return ConfluentProducer(transactional_id, self._settings.producer(transactional_id))
+        properties = self._settings.producer(transactional_id)
+        return ConfluentProducer(transactional_id, properties, native.library)
 
     def idempotent_producer(self) -> ConfluentProducer:
-        return ConfluentProducer(None, self._settings.producer(None))
+        return ConfluentProducer(None, self._settings.producer(None), native.library)
 
     def cluster(self) -> ConfluentCluster:
         return ConfluentCluster(self._settings.admin())

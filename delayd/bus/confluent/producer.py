@@ -20,9 +20,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 
 from delayd.bus import Ack, Headers
+from delayd.bus.confluent.flat_writing import WriteRefusedError, made
 from delayd.bus.confluent.settings import Properties
+from delayd.bus.flat import Outgoing, send_each
 from delayd.errors import FencedError, ProducerError
 from delayd.runtime.clock import SystemClock
+from delayd.runtime.native import Library
 
 R = TypeVar("R")
 
@@ -104,8 +107,15 @@ class ConfluentProducer:
     transaction timed out: the broker does not tell the two apart.
     """
 
-    def __init__(self, transactional_id: str | None, properties: Properties) -> None:
+    def __init__(
+        self,
+        transactional_id: str | None,
+        properties: Properties,
+        library: Library | None = None,
+    ) -> None:
+        """`library`: it writes flat records in C."""
         self._transactional_id = transactional_id
+        self._library = library
         self._clock = SystemClock()
         self._failures = _Failures()
         self._note = self._failures.note_report
@@ -114,7 +124,11 @@ class ConfluentProducer:
         # The client must not be reachable from its own callbacks: dropping the last reference is
         # how it is closed.
         self._properties = properties
-        self._client: Client | None = Client(properties)
+        self._client: Client | None = None
+        self._make_client()
+
+    def _make_client(self) -> None:
+        self._client, self._writer = made(self._library, Client, self._properties)
 
     def init_transactions(self, timeout_ms: int) -> None:
         """See the port; takes about 5 ms, some 50 ms after a predecessor's open transaction.
@@ -128,7 +142,7 @@ class ConfluentProducer:
             self._client = None  # Closed, so that it asks no more.
             threading.Event().wait(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, INIT_PAUSE_MS_MAX)
-            self._client = Client(self._properties)
+            self._make_client()
 
     def _initialise(self, deadline_ms: int) -> bool:
         """Get an epoch; False if the coordinator is busy with the last one's transaction.
@@ -173,16 +187,35 @@ class ConfluentProducer:
         try:
             client.produce(topic, value, key, number, report, headers=sent)
         except BufferError:
-            self._send_when_room(
+            self._when_room(
                 topic, lambda: client.produce(topic, value, key, number, report, headers=sent)
             )
         except KafkaException as error:
             self._refused_locally(topic, error.args[0])
         self._unpolled_count += 1
         if self._unpolled_count >= POLL_EVERY_RECORDS:
-            self._unpolled_count = 0
-            self._call("send", client.poll, 0)
-            self._raise_noted("send")
+            self._take_reports()
+
+    def send_flat(self, records: Outgoing) -> None:
+        """See the port."""
+        writer, _held = self._writer, self._alive()
+        if writer is None:
+            send_each(self, records)
+            return
+        while records.begin < records.end:
+            write = partial(writer.write, records)
+            try:
+                records = write()
+            except BufferError:
+                records = self._when_room("records", write)
+            except WriteRefusedError as refused:
+                self._refused_locally(refused.topic, refused.error)
+            self._take_reports()
+
+    def _take_reports(self) -> None:
+        self._unpolled_count = 0
+        self._call("send", self._alive().poll, 0)
+        self._raise_noted("send")
 
     def flush(self, timeout_ms: int) -> None:
         left_count = self._call("flush", self._alive().flush, timeout_ms / 1000)
@@ -221,22 +254,25 @@ class ConfluentProducer:
             self._failures.refusals[topic] = error.name()
         self._fail(f"send to {topic}", error)
 
-    def _send_when_room(self, topic: str, produce: Callable[[], None]) -> None:
+    def _when_room(self, topic: str, produce: Callable[[], R]) -> R:
         client = self._alive()
         deadline_ms = self._clock.monotonic_ms() + SEND_WAIT_MS_MAX
-        while self._clock.monotonic_ms() < deadline_ms:
+        while True:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                self._give_up(f"send: _QUEUE_FULL for {SEND_WAIT_MS_MAX} ms")
             self._call("send", client.poll, QUEUE_POLL_MS / 1000)
             self._raise_noted("send")
             try:
-                produce()
-                return
+                return produce()
             except BufferError:
                 continue
             except KafkaException as error:
                 self._refused_locally(topic, error.args[0])
-        self._give_up(f"send: _QUEUE_FULL for {SEND_WAIT_MS_MAX} ms")
+            except WriteRefusedError as refused:
+                self._refused_locally(refused.topic, refused.error)
 
     def _raise_noted(self, doing: str) -> None:
+        self._note_lost()
         first = self._failures.first
         if first is not None:
             self._fail(doing, first)
@@ -250,6 +286,7 @@ class ConfluentProducer:
         with contextlib.suppress(KafkaException, SystemError):
             client.purge(in_queue=True, in_flight=True, blocking=False)
             client.flush(PURGE_WAIT_MS_MAX / 1000)
+        self._note_lost()
         whose = ", ".join(
             f"{topic}/{number}" for topic, number in sorted(silent)[:TOPICS_NAMED_MAX]
         )
@@ -257,6 +294,7 @@ class ConfluentProducer:
 
     def _fail(self, doing: str, error: KafkaError) -> NoReturn:
         self._dead = True
+        self._note_lost()
         if error.code() == KafkaError._FATAL:
             error = self._fatal_cause() or error
         first = self._failures.first
@@ -273,6 +311,12 @@ class ConfluentProducer:
         )
         remedy = "another master took over" if fenced else _REMEDIES.get(error.name(), "")
         raise kind(told, remedy=remedy, refusals=refusals) from None
+
+    def _note_lost(self) -> None:
+        """Note what became of records that C wrote: no report of theirs comes to Python."""
+        if self._writer is not None and self._client is not None:
+            for code, topic, partition in self._writer.failures():
+                self._failures.note(KafkaError(code), topic, partition)
 
     def _fatal_cause(self) -> KafkaError | None:
         # librdkafka tells the cause of a fatal error once, as an exception out of poll.
@@ -313,14 +357,17 @@ class _Failures:
         """Take a delivery report; called once per record, so it does next to nothing."""
         if error is None:
             return
+        topic, partition = message.topic(), message.partition()
+        self.note(error, topic or "", -1 if partition is None else partition)
+
+    def note(self, error: KafkaError, topic: str, partition: int) -> None:
+        """Note that a record of this partition was lost, -1 if it had none yet."""
         if self.first is None:
             self.first = error
         if error.code() in _REFUSED:
-            self.refusals.setdefault(message.topic() or "", error.name())
-        elif error.code() in _PURGED:
-            topic, partition = message.topic(), message.partition()
-            if topic is not None and partition is not None and partition >= 0:
-                self.silent.add((topic, partition))
+            self.refusals.setdefault(topic, error.name())
+        elif error.code() in _PURGED and topic and partition >= 0:
+            self.silent.add((topic, partition))
 
 
 def _kafka_error(error: KafkaException | SystemError) -> KafkaError:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
 from delayd.bus import Ack, Headers
+from delayd.bus.flat import Outgoing, send_each
 from delayd.bus.kafka_python.connections import open_client, wait_done
 from delayd.bus.kafka_python.failures import Losses, QueueFullError
 from delayd.bus.kafka_python.guards import GuardedSender, Transactions, Uncounted
@@ -165,6 +166,9 @@ class KafkaPythonProducer:
         if self._untaken_count >= TAKE_EVERY_RECORDS:
             self._untaken_count = 0
             self._take_reports()  # the next call raises what they tell
+
+    def send_flat(self, records: Outgoing) -> None:
+        send_each(self, records)
 
     def flush(self, timeout_ms: int) -> None:
         self._check_alive()

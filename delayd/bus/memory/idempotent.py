@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from delayd.bus import Ack, Headers
+from delayd.bus.flat import Outgoing, send_each
 from delayd.bus.memory.kafka import MemoryKafka, Refused, Silence, record_bytes
 from delayd.bus.memory.link import Link
 from delayd.errors import ProducerError
@@ -73,6 +74,10 @@ class MemoryIdempotentProducer:
             return
         if on_ack is not None:
             self._acks.append((on_ack, ack))
+
+    def send_flat(self, records: Outgoing) -> None:
+        """See the port."""
+        send_each(self, records)
 
     def flush(self, timeout_ms: int) -> None:
         """See the port."""

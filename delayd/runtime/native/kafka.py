@@ -1,4 +1,5 @@
-"""Reading a client of librdkafka in C; `native/driver.h` says how its handle is found.
+"""Reading a client of librdkafka in C; `native/driver.h` says how its handle is found, and
+`writing.py` is about writing.
 
 Not here: what the records and events mean (`delayd.bus.confluent.consumer`), and librdkafka's
 properties.
@@ -81,11 +82,26 @@ def readable(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
 
     Its log lines wait in a queue of librdkafka's, which every fetch empties."""
     kept = {name: value for name, value in properties.items() if name not in CALLBACKS}
-    plugins = [kept[PLUGINS]] if kept.get(PLUGINS) else []
-    return kept | {
-        PLUGINS: PLUGIN_SEPARATOR.join([*plugins, library.path]),
-        "log.queue": True,
-    }
+    return known(library, kept) | {"log.queue": True}
+
+
+def known(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties with which a client is made whose handle is told."""
+    plugins = [properties[PLUGINS]] if properties.get(PLUGINS) else []
+    return properties | {PLUGINS: PLUGIN_SEPARATOR.join([*plugins, library.path])}
+
+
+def client_made(library: "Library", make: Callable[[], Any]) -> tuple[Any, int]:
+    """Make a client with `make`, of `known` properties, in this thread; return what it returned,
+    and the client's `struct client`. OSError if librdkafka did not tell it."""
+    told = library.handle.delayd_client_made
+    told.restype = ctypes.c_void_p
+    told()  # forgets one that nobody asked for
+    client = make()
+    made = told()
+    if made is None:
+        raise OSError("librdkafka did not tell the handle of a new client")
+    return client, made
 
 
 class KafkaReader:
@@ -95,7 +111,6 @@ class KafkaReader:
         """Make a client with `make`, of `readable` properties, in this thread; `client` is what it
         returned. OSError if librdkafka did not tell its handle."""
         handle = library.handle
-        handle.delayd_client_made.restype = ctypes.c_void_p
         handle.delayd_reader_open.restype = ctypes.c_void_p
         handle.delayd_reader_open.argtypes = (ctypes.c_void_p,)
         self._close = handle.delayd_reader_close
@@ -116,13 +131,11 @@ class KafkaReader:
         self._log.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
         self._line = ctypes.create_string_buffer(LOG_LINE_BYTES)
         self._lock = Lock()
-        handle.delayd_client_made()  # forgets one that nobody asked for
-        self.client = make()
-        made = handle.delayd_client_made()
-        self._reader = handle.delayd_reader_open(made) if made else None
+        self.client, made = client_made(library, make)
+        self._reader = handle.delayd_reader_open(made)
         if self._reader is None:
             self.client.close()
-            raise OSError("librdkafka did not tell the handle of a new client")
+            raise OSError("there is no memory to read a client")
 
     def fetch(self, messages_max: int, timeout_ms: int) -> Fetched:
         """Return up to so many messages; wait for the first for so long. Raises FetchError."""
