@@ -1,13 +1,14 @@
-"""`make native-fuzz`: random and damaged frames and records, read by the native library and by
-Python.
+"""`make native-fuzz`: random and damaged frames, records and messages, read by the native library
+and by Python.
 
     python tests/native_fuzz.py --inputs 10000000 [--seed 7] [--only frames]
 
-Half of the inputs are records (`native_record_fuzz.py`). Each of the others is a stretch of a
-slot's file: frames of all kinds and of any second, whole, or with bytes flipped, lost, doubled or
-cut off, some with a right CRC again. The two must say the same of each: places, sums, or that they
-are broken, where and why. Ends with exit code 1 at the first difference, and prints the input. A
-run says how many inputs the library took.
+A third of the inputs are records (`native_record_fuzz.py`), a third messages that are delivered
+(`native_message_fuzz.py`). Each of the others is a stretch of a slot's file: frames of all kinds
+and of any second, whole, or with bytes flipped, lost, doubled or cut off, some with a right CRC
+again. The two must say the same of each: places, sums, or that they are broken, where and why. Ends
+with exit code 1 at the first difference, and prints the input. A run says how many inputs the
+library took.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from random import Random
 from typing import Any, Final
 
 from crc32c import crc32c
+from native_message_fuzz import fuzz_messages
 from native_record_fuzz import Report, fuzz_records
 
 from delayd.runtime import native
@@ -128,13 +130,13 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--inputs", type=int, default=1_000_000)
     asked.add_argument("--seed", type=int, default=None)
-    asked.add_argument("--only", choices=("frames", "records"))
+    asked.add_argument("--only", choices=("frames", "records", "messages"))
     options = asked.parse_args()
     if native.library is None:
         print(f"nothing to compare: {native.described}", file=sys.stderr)
         return 2
     seed = options.seed if options.seed is not None else time.time_ns() % 10**6
-    fuzzers = {"frames": fuzz, "records": fuzz_records}
+    fuzzers = {"frames": fuzz, "records": fuzz_records, "messages": fuzz_messages}
     chosen = [options.only] if options.only else list(fuzzers)
     for what in chosen:
         report = fuzzers[what](native.library, Random(seed), options.inputs // len(chosen))

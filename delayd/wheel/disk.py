@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from delayd.errors import NO_ROOM, DiskError, DiskFullError, is_disk_full
+from delayd.runtime import native
 from delayd.runtime.bounded_dict import BoundedDict
+from delayd.runtime.native.unpacking import Frames, gather
 
 
 class OpenFile(NamedTuple):
@@ -56,6 +58,13 @@ class Disk(Protocol):
 
     def pread(self, file: OpenFile, size_bytes: int, position: int) -> bytes:
         """Read bytes; fewer than asked for only at the end of the file."""
+
+    def gather(
+        self, file: OpenFile, frames: Frames, entries: range, at: int, base: int, end: int
+    ) -> int | None:
+        """Read the frames of these entries natively; see `delayd.runtime.native.unpacking.gather`.
+
+        None if they were not read, or not all of them: then `pread` says why."""
 
     def fdatasync(self, file: OpenFile) -> None:
         """Make the file's bytes and length durable (not its name: see sync_folder)."""
@@ -218,6 +227,13 @@ class SystemDisk:
         except OSError as error:
             raise _failed(f"read {size_bytes} bytes at {position} of", file.path, error) from error
         return data
+
+    def gather(
+        self, file: OpenFile, frames: Frames, entries: range, at: int, base: int, end: int
+    ) -> int | None:
+        if native.library is None:
+            return None
+        return gather(native.library, file.descriptor, frames, entries, at, base, end)
 
     def fdatasync(self, file: OpenFile) -> None:
         with _failing("sync", file.path):

@@ -3,11 +3,12 @@
 Frames that are still in the tail are read from there, so reading never writes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from delayd.errors import CorruptionError
+from delayd.runtime.native.unpacking import Frames
 from delayd.wheel import Entry, Frame
 from delayd.wheel.catalogue import REBUILD
 from delayd.wheel.decoding import decode_all
@@ -74,6 +75,26 @@ class Reader:
             return self._decoded(slot, entries, lambda size, start: self._stored(slot, size, start))
         file = self._descriptors.get(self._layout.segment_file(slot.name))
         return self._decoded(slot, entries, partial(self._disk.pread, file))
+
+    def gather(self, slots: Mapping[int, Slot], entries: Sequence[Entry]) -> Frames | None:
+        """Return the frames of these entries, unread; see `Wheel.gather`."""
+        frames = Frames.room_for(entries)
+        first = at = 0
+        for number, entries_of_slot in by_slot(entries):
+            slot = slots[number]
+            segment: Segment = slot
+            base = 0
+            if slot.part is not None and entries_of_slot[0].position >= IN_HOUR:
+                segment, base = slot.part.hour, IN_HOUR
+            if not segment.written:
+                return None
+            file = self._descriptors.get(self._layout.segment_file(segment.name))
+            some = range(first, first + len(entries_of_slot))
+            after = self._disk.gather(file, frames, some, at, base, base + segment.written)
+            if after is None:
+                return None
+            first, at = some.stop, after
+        return frames
 
     def _decoded(
         self, slot: Slot, entries: Sequence[Entry], fetch: Callable[[int, int], bytes]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delayd.runtime.native.packing import PackRules, Run
+from delayd.runtime.native.unpacking import Frames
 from delayd.wheel import Entry, Frame, Progress, SegmentLine, SlotInfo
 from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
@@ -291,6 +292,11 @@ class Wheel:
             assert slot is not None, f"slot {number} is not in the wheel, or in its hour's file"
             frames += self._reader.frames(slot, entries_of_slot)
         return frames
+
+    def gather(self, entries: Sequence[Entry]) -> Frames | None:
+        """Return what `read` would decode, natively read; None if not all of it is in files."""
+        self._latch.require_usable()
+        return self._reader.gather(self._segments.slots, entries)
 
     def pending_replies(self, from_offsets: Sequence[int]) -> list[Entry]:
         """Return pending replies with offset >= from_offsets[partition], by (partition, offset)."""

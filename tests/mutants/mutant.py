@@ -84,4 +84,6 @@ def apply(mutant: Mutant, tree: Path) -> None:
     """Make the mutant out of a copy. NoSuchTextError if it does not fit; SyntaxError if what comes
     out is no Python."""
     for edit in mutant.edits:
-        compile(edit.apply(tree), edit.file, "exec")
+        changed = edit.apply(tree)
+        if edit.file.endswith(".py"):
+            compile(changed, edit.file, "exec")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.flat_step import FlatStep
 from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
@@ -45,5 +46,6 @@ class DeliveryContext:
     """Called at every turn of the loop."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     sparing: Sparing = field(default_factory=Sparing)
+    flat_step: FlatStep = field(default_factory=FlatStep)
     counters: StepCounters = field(default_factory=StepCounters)
     """Of all steps of this process."""

@@ -12,8 +12,9 @@ Not here: which targets these are, and everything else about a step
 Invariant: a message leaves this way as it would the other way, byte for byte.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import overload
 from zlib import crc32
 
 from delayd.bus import Producer
@@ -29,11 +30,36 @@ from delayd.request.bodies import (
     PARTITION,
     TOPIC,
     VALUE,
+    source_of,
 )
-from delayd.wheel import Frame
+from delayd.wheel import Entry, Frame
 
 _UNPACKED = (TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT)
 assert tuple(range(FIELDS_WITHOUT_TURN)) == _UNPACKED, "write_fast unpacks a body in this order"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources(Sequence[str]):
+    """Sources of what a step sent to a target. Those of entries get their names when somebody
+    asks: few do."""
+
+    names: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.names) + len(self.entries)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.names
+        for entry in self.entries:
+            yield source_of(entry.partition, entry.offset)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return list(self)[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +67,7 @@ class FastTarget:
     """A target that takes all, and what the step keeps of the messages sent there."""
 
     partition_count: int
-    sources: list[str]
+    sources: Sources
     dues_ms: list[int]
 
 
@@ -84,7 +110,7 @@ def write_fast(
                 fired,
                 ("delayd-source", source),
             ]
-        target.sources.append(name)
+        target.sources.names.append(name)
         target.dues_ms.append(due_ms)
         send(topic, key=key, value=value, headers=headers, partition=wanted)
         count += 1

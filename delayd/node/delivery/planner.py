@@ -19,6 +19,8 @@ from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
 from delayd.node.replica.cancel_marks import Judged, cancel_marker_of
 from delayd.node.replica.replica import Replica
 from delayd.request import id_of
+from delayd.runtime import native
+from delayd.runtime.native.unpacking import Frames
 from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.storage import Wheel
@@ -45,14 +47,26 @@ class Piece(NamedTuple):
     killed_count: int
 
 
+class FlatPiece(NamedTuple):
+    """Messages of a step whose frames were read natively, and not looked at."""
+
+    entries: Sequence[Entry]
+    """In the plan's order, and so are the frames."""
+    frames: Frames
+    read: Callable[[Sequence[Entry]], Piece]
+    """Reads some of them in Python. Takes the lock."""
+
+
 NO_MESSAGES = Piece((), 0)
+PLAIN_RUN_MIN = 16
+"""Fewer plain messages in a row are taken by Python: the calls take as long as ten of them do."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepContent:
     """What a step has to produce."""
 
-    pieces: Iterable[Piece] = ()
+    pieces: Iterable[Piece | FlatPiece] = ()
     """To be delivered; each piece is read when it is asked for, once."""
     deferred: Piece = NO_MESSAGES
     """To be requeued for a moment."""
@@ -136,7 +150,7 @@ class Planner:
         """Put the step under way and return what it has to produce; of many messages only the first
         piece is read at once. The caller asks for the pieces without the lock."""
         self._queue.begin(plan)
-        first = self._read(plan.deliveries[:PIECE_FRAMES], plan)
+        first = self._piece(plan.deliveries[:PIECE_FRAMES], plan)
         deferred = self._read(plan.deferred, plan)
         replies, judged = [], []
         for frame in self._wheel.read(plan.replies):
@@ -147,20 +161,33 @@ class Planner:
         pieces = self._under_lock(self._pieces(first, plan))
         return StepContent(pieces, deferred, replies, judged)
 
-    def _pieces(self, first: Piece, plan: Plan) -> Iterator[Piece]:
+    def _pieces(self, first: Piece | FlatPiece, plan: Plan) -> Iterator[Piece | FlatPiece]:
         """Read the other pieces one by one. A cancel marker that arrives meanwhile lies beyond O',
         so it kills nothing of this step; the delivery queue knows of it."""
         yield first
         for at in range(PIECE_FRAMES, len(plan.deliveries), PIECE_FRAMES):
-            yield self._read(plan.deliveries[at : at + PIECE_FRAMES], plan)
+            yield self._piece(plan.deliveries[at : at + PIECE_FRAMES], plan)
 
-    def _under_lock(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _under_lock(self, pieces: Iterator[Piece | FlatPiece]) -> Iterator[Piece | FlatPiece]:
         while True:
             with self._lock:
                 piece = next(pieces, None)
             if piece is None:
                 return
             yield piece
+
+    def _piece(self, entries: Sequence[Entry], plan: Plan) -> Piece | FlatPiece:
+        """Read a piece, natively if all of it lies in files."""
+        frames = None
+        if native.library is not None and len(entries) >= PLAIN_RUN_MIN:
+            frames = self._wheel.gather(entries)
+        if frames is None:
+            return self._read(entries, plan)
+        return FlatPiece(entries, frames, lambda some: self._read_later(some, plan))
+
+    def _read_later(self, entries: Sequence[Entry], plan: Plan) -> Piece:
+        with self._lock:
+            return self._read(entries, plan)
 
     def _read(self, entries: Sequence[Entry], plan: Plan) -> Piece:
         frames = self._wheel.read(entries)

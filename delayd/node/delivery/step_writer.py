@@ -18,8 +18,9 @@ from zlib import crc32
 from delayd.bus import Ack, Producer
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
 from delayd.node.delivery.delivery_context import DeliveryContext
-from delayd.node.delivery.fast_step import FastTarget, write_fast
-from delayd.node.delivery.planner import StepContent
+from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
+from delayd.node.delivery.flat_step import Run, send_run
+from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
 from delayd.node.targets.failures import TurnedAway
@@ -94,6 +95,7 @@ class StepWriter:
         self._sparing.turn(plan.now_ms)
         self._smoothing = smoothing
         self._clock = context.clock
+        self._flat_step = context.flat_step
         self._note_progress = context.note_progress
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
@@ -101,7 +103,7 @@ class StepWriter:
         self._chunks: Counter[str] = Counter()
         self.tried: set[str] = set()
         """Unproven targets that records were sent to, as far as that is limited."""
-        self.sent: dict[str, tuple[int, list[str]]] = {}
+        self.sent: dict[str, tuple[int, Sources]] = {}
         """By target: its lane, and the sources that were sent there, if any."""
         self.own_writes = list(plan.frontier.own_writes)
         """R: the last record in each partition of the buffer that was acknowledged to the shard."""
@@ -132,20 +134,15 @@ class StepWriter:
     def write(self, content: StepContent) -> None:
         """Produce all of it; requeued messages are acknowledged when this returns."""
         self.killed_count = content.deferred.killed_count
-        for messages, killed in content.pieces:
-            self.message_count += len(messages)
-            self.killed_count += killed
-            lanes = {frame.body[0]: frame.lane for frame in messages}
-            self._targets.look_up(lanes)
-            for broker in self._sparing.hung_since_ms:
-                for topic in lanes:
-                    led = self._targets.led_by(topic, (broker,))
-                    self._sparing.suspect(self.now_ms, broker, topic, led)
-            count, digest = write_fast(
-                messages, self._fast_targets(lanes), self.now_ms, self._producer, self._write_one
-            )
-            self.fates[Fate.DELIVERED] += count
-            self.digest += digest
+        for piece in content.pieces:
+            if isinstance(piece, Piece):
+                self._write_piece(piece)
+                continue
+            for part in self._flat_step.runs(piece, self.now_ms):
+                if isinstance(part, Piece):
+                    self._write_piece(part)
+                else:
+                    self._write_run(part, piece)
         for frame in content.deferred.messages:
             self.fates[self._defer(frame)] += 1
         for frame in content.replies:
@@ -160,6 +157,37 @@ class StepWriter:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
+    def _write_piece(self, piece: Piece) -> None:
+        messages, killed = piece
+        self.message_count += len(messages)
+        self.killed_count += killed
+        lanes = {frame.body[0]: frame.lane for frame in messages}
+        count, digest = write_fast(
+            messages, self._looked_up(lanes), self.now_ms, self._producer, self._write_one
+        )
+        self.fates[Fate.DELIVERED] += count
+        self.digest += digest
+
+    def _write_run(self, run: Run, piece: FlatPiece) -> None:
+        count, digest = send_run(
+            run,
+            self._looked_up(run.lanes),
+            self._producer,
+            lambda entries: self._write_piece(piece.read(entries)),
+        )
+        self.message_count += count
+        self.fates[Fate.DELIVERED] += count
+        self.digest += digest
+
+    def _looked_up(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
+        """Look these targets up; return those that need not be asked about each message."""
+        self._targets.look_up(lanes)
+        for broker in self._sparing.hung_since_ms:
+            for topic in lanes:
+                led = self._targets.led_by(topic, (broker,))
+                self._sparing.suspect(self.now_ms, broker, topic, led)
+        return self._fast_targets(lanes)
+
     def _fast_targets(self, lanes: Mapping[str, int]) -> dict[str, FastTarget]:
         """Return those of these targets, with their lanes, that need not be asked about each
         message."""
@@ -172,7 +200,7 @@ class StepWriter:
                 continue
             partition_count = self._targets.partitions_for_all(topic, bytes_max)
             if partition_count is not None and not self._smoothing.limits(topic):
-                sources = self.sent.setdefault(topic, (lane, []))[1]
+                sources = self.sent.setdefault(topic, (lane, Sources()))[1]
                 found[topic] = FastTarget(partition_count, sources, self.dues_ms[topic])
         return found
 
@@ -216,7 +244,7 @@ class StepWriter:
         if not self._make_room(topic, size_bytes):
             return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key, spared)
-        self.sent.setdefault(topic, (frame.lane, []))[1].append(source)
+        self.sent.setdefault(topic, (frame.lane, Sources()))[1].names.append(source)
         if turn is not None:
             self.smoothed_ms[topic].append(turn.since_ms)
         elif not is_requeued(frame.body):

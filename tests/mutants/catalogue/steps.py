@@ -336,4 +336,33 @@ STEPS = (
         "tests/unit/node/targets/test_target_descriptions.py"
         "::test_names_that_do_not_exist_displace_none_that_do",
     ),
+    one_edit(
+        "native-losses-unnoticed",
+        "a step commits only after all that it sent is acknowledged",
+        "frontier.md#at-least-once",
+        "native/driver.c",
+        "if (message->err != 0 && message->opaque == NULL)",
+        "if (0)",
+        "tests/unit/bus/test_flat_writing.py::test_records_that_time_out_are_lost",
+    ),
+    one_edit(
+        "native-frame-of-another-entry",
+        "the frame that a step delivers is the one that its entry says",
+        "storage.md#reading-a-slot",
+        "native/unpack.c",
+        "header.offset == (uint64_t)entry->offset && ",
+        "",
+        "tests/unit/runtime/test_native_unpack.py"
+        "::test_a_frame_that_is_not_its_entry_s_is_left_to_python",
+    ),
+    one_edit(
+        "native-run-to-any-partition",
+        "only a target that takes everything is not checked for each message",
+        "frontier.md#targets",
+        "delayd/node/delivery/flat_step.py",
+        "each.partition_max < target.partition_count",
+        "True",
+        "tests/unit/node/delivery/test_fast_step.py"
+        "::test_a_run_is_sent_up_to_a_partition_that_is_not_there",
+    ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
+from step_pieces import messages_of
 from wheel_disks import FailingDisk, remaining_files
 from wheel_reading import checkpoint, entries_in, split_all
 
@@ -142,7 +143,7 @@ def test_late_arrivals_in_a_sparse_hour_are_found_at_a_takeover(wheel: Wheel) ->
     for _ in range(100):
         plan = planner.plan(FIRST_MS + 61_000, (50,) * PARTITIONS, StepLimits())
         pieces = planner.begin(plan).pieces
-        delivered += [frame.offset for piece in pieces for frame in piece.messages]
+        delivered += [frame.offset for frame in messages_of(pieces)]
     assert sorted(delivered) == list(range(20, 50))
 
 

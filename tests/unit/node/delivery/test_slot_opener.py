@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
+from step_pieces import decoded, messages_of
 from wheel_reading import checkpoint
 
 from delayd.node.delivery import planner as planner_module
@@ -50,7 +51,7 @@ def rank(item: Frame | Entry) -> Rank:
 
 def step(planner: Planner, now_ms: int, limits: StepLimits = PLENTY) -> tuple[Plan, list[Rank]]:
     plan = planner.plan(now_ms, EVERYTHING, limits)
-    return plan, [rank(frame) for piece in planner.begin(plan).pieces for frame in piece.messages]
+    return plan, [rank(frame) for frame in messages_of(planner.begin(plan).pieces)]
 
 
 def deliver_all(planner: Planner, now_ms: int) -> list[Rank]:
@@ -303,7 +304,7 @@ def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
         limits = StepLimits(records_max=chance.choice([3, 40, 200]), lanes_max={0: 60})
         plan = planner.plan(now_ms, tuple(ends), limits)
         taken = planner.begin(plan)
-        pieces = [*taken.pieces, taken.deferred]
+        pieces = [*map(decoded, taken.pieces), taken.deferred]
         assert all(piece.killed_count == 0 for piece in pieces)
         dealt_with = [rank(frame) for piece in pieces for frame in piece.messages]
         newly_done = done(stored, plan.frontier) - done(stored, frontier)

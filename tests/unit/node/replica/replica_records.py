@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from cluster_settings import LANES, PARTITIONS
 from exporting_node import BEGIN_MS, schedule
+from step_pieces import messages_of
 
 from delayd.bus import Record
 from delayd.node.delivery.planner import Planner
@@ -33,7 +34,7 @@ def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple
     while True:
         plan = planner.plan(now_ms, replica.ingested, PLENTY)
         content = planner.begin(plan)
-        produced = (*(f for piece in content.pieces for f in piece.messages), *content.replies)
+        produced = (*messages_of(content.pieces), *content.replies)
         delivered += [(frame.partition, frame.offset) for frame in produced]
         if plan.is_empty:
             replica.detach()

@@ -9,6 +9,7 @@ import pytest
 from cluster_settings import LANES, PARTITIONS
 from exporting_node import BEGIN_MS, SETTINGS, cut
 from replica_records import NOTHING_DONE, PLENTY, Opener, deliver_all, reject, request
+from step_pieces import messages_of
 
 from delayd.bus import Position
 from delayd.config.cluster_key import fingerprint
@@ -30,7 +31,7 @@ def test_what_is_ingested_is_planned_and_read_back_whole(open_replica: Opener) -
     planner = Planner.of(replica, NOTHING_DONE)
     replica.take([request(0, BEGIN_MS + 300, partition=1), request(9, BEGIN_MS + 9_000)])
     plan = planner.plan(BEGIN_MS + 500, replica.ingested, PLENTY)
-    messages = [frame for piece in planner.begin(plan).pieces for frame in piece.messages]
+    messages = messages_of(planner.begin(plan).pieces)
     assert [(frame.partition, frame.offset) for frame in messages] == [(0, 4), (1, 0), (0, 3)]
     assert [frame.body[3] for frame in messages] == [b"4", b"0", b"3"]
     assert plan.frontier.offsets == replica.ingested == (10, 1)
