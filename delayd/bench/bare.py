@@ -1,7 +1,8 @@
 """The bare driver doing parts of delayd's work: each of them is the limit of a figure.
 
-confluent-kafka alone, with the same values, headers and sizes of transactions: reads a buffer,
-writes a target in transactions, writes it at the due times, takes over a transactional id.
+confluent-kafka alone, with the same values, headers and sizes of transactions, and with the same
+settings where they cost or gain time: reads a buffer, writes a target in transactions, writes it at
+the due times, takes over a transactional id.
 """
 
 import threading
@@ -18,6 +19,10 @@ from delayd.bench.reading import READER
 from delayd.bench.sending import produce
 from delayd.dev.job import Job
 from delayd.runtime.clock import SystemClock
+
+RETRY_BACKOFF_MS: Final = 5
+LINGER_MS: Final = 20
+"""In transactions, as a node has them; `delayd/bus/confluent/settings.py` says what they gain."""
 
 TRANSACTION_RECORDS: Final = 10_000
 """As many as a step of a node takes by default."""
@@ -134,7 +139,14 @@ class _Stretch:
 
 
 def _transactional(kafka: dict[str, str], name: str) -> Producer:
-    producer = Producer({**kafka, "transactional.id": name, "retry.backoff.ms": 5, "linger.ms": 0})
+    producer = Producer(
+        {
+            **kafka,
+            "transactional.id": name,
+            "retry.backoff.ms": RETRY_BACKOFF_MS,
+            "linger.ms": LINGER_MS,
+        }
+    )
     producer.init_transactions(INIT_S)
     return producer
 
