@@ -21,6 +21,9 @@ from chaos.network import BOTH, CUT, DEAF, FAIR, MUTE, Weather
 
 ENDS_TIMEOUT_S: Final = 40.0
 MASTER_TIMEOUT_S: Final = 60.0
+REPLICAS_TIMEOUT_S: Final = 120.0
+"""A busy machine takes half a minute to start a broker."""
+
 SWITCH_TIMEOUT_S: Final = 90.0
 """Longer than `delayd upgrade rules` waits for a master."""
 
@@ -143,10 +146,13 @@ class Striker:
             case Victim.NODES:
                 return backend.nodes
             case Victim.COORDINATOR:
+                self._await_replicas()
                 return (backend.topics.coordinator(),)
             case Victim.BROKER:
+                self._await_replicas()
                 return (self._choose(backend.brokers),)
             case Victim.BROKERS:
+                self._await_replicas()
                 return backend.brokers
             case Victim.ETCD:
                 return backend.etcd
@@ -163,6 +169,13 @@ class Striker:
         if (master := wait_until(self._backend.master, MASTER_TIMEOUT_S)) is None:
             raise BackendError(f"no node has delivered for {MASTER_TIMEOUT_S:.0f} s")
         return master
+
+    def _await_replicas(self) -> None:
+        """Wait until the brokers have recovered from the last strike: with two of three away, Kafka
+        takes nothing, whatever delayd does."""
+        brokers = len(self._backend.brokers)
+        if not wait_until(lambda: self._backend.topics.are_in_sync(brokers), REPLICAS_TIMEOUT_S):
+            raise BackendError(f"a replica was not in sync for {REPLICAS_TIMEOUT_S:.0f} s")
 
     def _restart(self, end: Callable[[str], None], fault: Fault, victims: tuple[str, ...]) -> None:
         for part in victims:
@@ -249,6 +262,7 @@ class Striker:
     def _move(self, fault: Fault, victims: tuple[str, ...]) -> None:
         for broker in victims:
             if broker != victims[0]:
+                self._await_replicas()
                 self.struck.append((f"{fault} ({broker})", now_ms()))
             self._backend.terminate(broker)
             self._backend.move(broker)

@@ -10,7 +10,6 @@ from chaos.backend import BackendError
 
 TIMEOUT_S: Final = 30
 METADATA_TIMEOUT_S: Final = 10
-TRANSACTION_PARTITIONS: Final = 5
 TRANSACTION_LOG: Final = "__transaction_state"
 FRONTIER: Final = "delayd-frontier"
 
@@ -36,18 +35,34 @@ class Topics:
         """Delete a topic and all that is in it."""
         _done(self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic])
 
+    def are_in_sync(self, brokers: int) -> bool:
+        """Return whether so many brokers are there, and each replica is in sync."""
+        try:
+            found = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
+        except KafkaException:
+            return False
+        partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
+        return len(found.brokers) == brokers and all(
+            len(partition.isrs) == len(partition.replicas) for partition in partitions
+        )
+
     def coordinator(self) -> str:
-        """Return the broker by Kafka's rule: Java's hash of the id, modulo the partitions of the
-        transaction log."""
+        """Return the broker."""
         try:
             asked = self._admin.describe_topics(TopicCollection([self._frontier]))
             topic_id = asked[self._frontier].result(TIMEOUT_S).topic_id
             realm = f"{self._cluster}/{topic_id}"
-            found = self._admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S)
+            return f"broker-{coordinator_of(f'delayd-{realm}-shard-0', self._admin)}"
         except KafkaException as error:
             raise BackendError(f"nobody knows the coordinator: {error}") from error
-        partition = abs(_java_hash(f"delayd-{realm}-shard-0")) % TRANSACTION_PARTITIONS
-        return f"broker-{found.topics[TRANSACTION_LOG].partitions[partition].leader}"
+
+
+def coordinator_of(transactional_id: str, admin: AdminClient) -> int:
+    """Return the broker by Kafka's rule: Java's hash of the id, modulo the partitions of the
+    transaction log. Raises KafkaException."""
+    found = admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S).topics[TRANSACTION_LOG]
+    leader: int = found.partitions[abs(_java_hash(transactional_id)) % len(found.partitions)].leader
+    return leader
 
 
 def _done(future: Any) -> None:

@@ -140,8 +140,11 @@ class ProducerError(DelaydError):
         remedy: str = "",
         refusals: Mapping[str, str] | None = None,
         silent: Iterable[tuple[str, int]] = (),
+        is_broker_gone: bool = False,
     ) -> None:
         super().__init__(message, remedy=remedy)
+        self.is_broker_gone = is_broker_gone
+        """True if it was given up because a broker was replaced: a new producer finds by what."""
         self.refusals: Mapping[str, str] = dict(refusals or {})
         """Topics that did not take their records, each with Kafka's name of the error."""
         self.silent: frozenset[tuple[str, int]] = frozenset(silent)

@@ -86,7 +86,7 @@ class MastershipFailed:
     has_stepped: bool
     """Was a step committed, beside the one that begins the term?"""
     has_learnt: bool
-    """Did the failure say what to send less of, so that the next step differs?"""
+    """Did the failure say what to do otherwise, so that the next step differs?"""
     is_alone: bool = False
     """Is the lease over, so that etcd must answer before another node can try?"""
 

@@ -45,6 +45,11 @@ BROKER_SESSION_MS_MAX: Final = 10_000
 """Until a broker's session is over Kafka keeps it as leader and replica, though it is frozen or
 dead, and no transaction ends that needs it. A little more than Kafka's default of 9 s."""
 
+QUORUM_FETCH: Final = "controller.quorum.fetch.timeout.ms"
+QUORUM_FETCH_MS_MAX: Final = 5_000
+"""For so long the other controllers wait for one that leads them and is dead, before any session
+can end. Kafka's default is 2 s."""
+
 
 def newest_of(
     bus: Bus,
@@ -128,23 +133,29 @@ def check_rates(config: NodeConfig, record: FrontierRecord) -> None:
 
 
 def note_slow_brokers(bus: Bus, timeout_ms: int) -> None:
-    """Log if a broker that hangs may hold up all deliveries for longer than Kafka's defaults let
-    it. Says nothing where brokers do not tell their settings soon, or there is only one: a broker
-    that hangs now holds up no start for longer than SETTINGS_MS."""
+    """Log if a broker that hangs may hold up all deliveries for much longer than Kafka's defaults
+    let it. Says nothing where brokers do not tell their settings soon, or there is only one: a
+    broker that hangs now holds up no start for longer than SETTINGS_MS."""
     with (
         contextlib.suppress(KafkaUnreachableError, TopicMismatchError),
         contextlib.closing(bus.cluster()) as cluster,
     ):
         told = cluster.broker_settings(min(timeout_ms, SETTINGS_MS))
-        session_ms = max((int(each.get(BROKER_SESSION) or 0) for each in told.values()), default=0)
-        if len(told) > 1 and session_ms > BROKER_SESSION_MS_MAX:
-            log.warning(
-                "brokers_replaced_slowly",
-                setting=BROKER_SESSION,
-                session_ms=session_ms,
-                remedy=f"set {BROKER_SESSION} to {BROKER_SESSION_MS_MAX} or less: see "
-                "docs/operations.md, 'A transaction that cannot end'",
-            )
+        if len(told) < 2:
+            return
+        for setting, most_ms in (
+            (BROKER_SESSION, BROKER_SESSION_MS_MAX),
+            (QUORUM_FETCH, QUORUM_FETCH_MS_MAX),
+        ):
+            set_ms = max(int(each.get(setting) or 0) for each in told.values())
+            if set_ms > most_ms:
+                log.warning(
+                    "brokers_replaced_slowly",
+                    setting=setting,
+                    set_ms=set_ms,
+                    remedy=f"set {setting} to {most_ms} or less: see docs/operations.md, "
+                    "'A broker that dies'",
+                )
 
 
 def check_positions(bus: Bus, replica: Replica, timeout_ms: int) -> None:

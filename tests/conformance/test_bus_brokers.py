@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient
 from nodes import HANGS_S
 from test_dev_cluster import first_value, produce, send
 
+from chaos.topics import coordinator_of
 from delayd.bus import Bus, Cluster
-from delayd.bus.confluent import ConfluentBus
+from delayd.bus.confluent import ConfluentBus, producer
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
@@ -147,4 +148,69 @@ def test_three_brokers_go_on_when_one_is_killed(three_brokers: LocalCluster) -> 
 
     assert first_value(brokers, topic) == b"with three"
     assert all(broker["pid"] for broker in brokers.status()["brokers"])
+    wait_for_brokers(brokers)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers look for brokers that are gone all the time: sooner than librdkafka does."""
+    monkeypatch.setattr(producer, "LOOK_AFTER_MS", 10)
+    monkeypatch.setattr(producer, "LOOK_MS", 10)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_transaction_is_given_up_once_the_broker_that_it_waits_for_is_replaced(
+    three_brokers: LocalCluster,
+) -> None:
+    """docs/design/frontier.md, A broker that dies."""
+    brokers, id = three_brokers, f"id-{uuid4().hex}"
+    bus = ConfluentBus(brokers.bootstrap)
+    topic = create_topic(bus, f"t{uuid4().hex}")
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    with closing(bus.transactional_producer(id)) as first:
+        first.init_transactions(ELECTION_MS_MAX)
+        first.begin()
+        first.send(topic, key=None, value=b"lost", headers=[], partition=0)
+        first.flush(ELECTION_MS_MAX)
+        leader = admin.list_topics(topic).topics[topic].partitions[0].leader
+        brokers.kill(f"broker-{leader}")
+        first.send(topic, key=None, value=b"lost, too", headers=[], partition=0)
+        with pytest.raises(ProducerError, match=f"broker {leader} is gone") as given_up:
+            first.flush(ELECTION_MS_MAX)
+        assert given_up.value.is_broker_gone
+        assert given_up.value.silent == {(topic, 0)}
+    with closing(bus.transactional_producer(id)) as second:
+        second.init_transactions(ELECTION_MS_MAX)
+        second.begin()
+        second.send(topic, key=None, value=b"once", headers=[], partition=0)
+        second.flush(ELECTION_MS_MAX)
+        second.commit(ELECTION_MS_MAX)
+    assert first_value(brokers, topic) == b"once"
+    brokers.start(f"broker-{leader}")
+    wait_for_brokers(brokers)
+
+
+@pytest.mark.usefixtures("looks")
+def test_a_new_producer_asks_anew_once_the_coordinator_is_replaced(
+    three_brokers: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, A broker that dies."""
+    brokers, id = three_brokers, f"id-{uuid4().hex}"
+    made: list[Producer] = []
+
+    def noted(properties: dict[str, str]) -> Producer:
+        made.append(client := Producer(properties))
+        return client
+
+    monkeypatch.setattr(producer, "Client", noted)
+    bus = ConfluentBus(brokers.bootstrap)
+    with closing(bus.transactional_producer(id)) as first:
+        first.init_transactions(ELECTION_MS_MAX)
+    coordinator = coordinator_of(id, AdminClient({"bootstrap.servers": brokers.bootstrap}))
+    brokers.kill(f"broker-{coordinator}")
+    made.clear()
+    with closing(bus.transactional_producer(id)) as second:
+        second.init_transactions(ELECTION_MS_MAX)
+    assert len(made) > 1, "the first client would have asked again half a second later"
+    brokers.start(f"broker-{coordinator}")
     wait_for_brokers(brokers)

@@ -7,7 +7,9 @@ Invariants:
 - a transaction that lost a record never commits: librdkafka refuses, and so does the first failed
   delivery report;
 - closing neither commits nor aborts: the successor's `init_transactions` does
-  (docs/design/frontier.md, "Fence").
+  (docs/design/frontier.md, "Fence");
+- a transaction does not wait longer than a new one would for what replaces a broker that is gone
+  (docs/design/frontier.md, "A broker that dies").
 """
 
 import contextlib
@@ -21,6 +23,7 @@ from confluent_kafka import Producer as Client
 
 from delayd.bus import Ack, Headers
 from delayd.bus.confluent.flat_writing import WriteRefusedError, made
+from delayd.bus.confluent.living_brokers import LivingBrokers
 from delayd.bus.confluent.settings import Properties
 from delayd.bus.flat import Outgoing, send_each
 from delayd.errors import FencedError, ProducerError
@@ -46,12 +49,18 @@ INIT_SLICE_MS: Final = 20
 its time is over, and goes on meanwhile: then the same call may be repeated."""
 
 INIT_PAUSE_MS_MIN: Final = 5
-INIT_PAUSE_MS_MAX: Final = 500
-"""Before a coordinator that is busy is asked again: a transaction is ended in milliseconds, or for
-a reason that lasts."""
+INIT_PAUSE_MS_MAX: Final = 100
+"""Before a coordinator that is busy is asked again: a transaction is ended in milliseconds, within
+a second if a broker has just been replaced, or for a reason that lasts."""
 
 PURGE_WAIT_MS_MAX: Final = 1_000
 """How long librdkafka may take to report the records that it drops."""
+
+LOOK_AFTER_MS: Final = 1_000
+"""A transaction that has waited for so long looks whether a broker is gone."""
+
+LOOK_MS: Final = 200
+"""How often it looks then."""
 
 QUEUE_POLL_MS: Final = 10
 """How often a waiting `send` looks for room."""
@@ -124,6 +133,7 @@ class ConfluentProducer:
         # The client must not be reachable from its own callbacks: dropping the last reference is
         # how it is closed.
         self._properties = properties
+        self._living = LivingBrokers()
         self._client: Client | None = None
         self._make_client()
 
@@ -134,7 +144,8 @@ class ConfluentProducer:
         """See the port; takes about 5 ms, some 50 ms after a predecessor's open transaction.
 
         A coordinator that has to end such a transaction first asks to be asked again. librdkafka
-        does so after 0.5 s, whatever its settings, and a new client at once.
+        does so after 0.5 s, whatever its settings, and a new client at once. So does one that looks
+        for the coordinator that replaces a broker.
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         pause_ms = INIT_PAUSE_MS_MIN
@@ -145,15 +156,21 @@ class ConfluentProducer:
             self._make_client()
 
     def _initialise(self, deadline_ms: int) -> bool:
-        """Get an epoch; False if the coordinator is busy with the last one's transaction.
+        """Get an epoch; False if the coordinator is busy with the last one's transaction, or a
+        broker is gone meanwhile.
 
         Metadata is asked for first: librdkafka looks for the transaction coordinator over the
         connections that it has, and waits 0.5 s before it looks again if there is none yet.
         """
         client, now_ms = self._alive(), self._clock.monotonic_ms
         left_s = max(1, deadline_ms - now_ms()) / 1000
-        self._call("connect", partial(client.list_topics, timeout=left_s))
+        self._call("connect", partial(self._living.ask, client), left_s)
+        look_ms = now_ms() + LOOK_MS
         while (left_ms := deadline_ms - now_ms()) > INIT_SLICE_MS:
+            if now_ms() >= look_ms:
+                if self._living.lost(client, LOOK_MS):
+                    return False
+                look_ms = now_ms() + LOOK_MS
             try:
                 client.init_transactions(INIT_SLICE_MS / 1000)
                 return True
@@ -218,7 +235,7 @@ class ConfluentProducer:
         self._raise_noted("send")
 
     def flush(self, timeout_ms: int) -> None:
-        left_count = self._call("flush", self._alive().flush, timeout_ms / 1000)
+        left_count = self._wait("flush", self._alive().flush, timeout_ms)
         self._raise_noted("flush")
         if left_count:
             said = f"flush: _TIMED_OUT, {left_count} records unacknowledged after {timeout_ms} ms"
@@ -227,8 +244,29 @@ class ConfluentProducer:
     def commit(self, timeout_ms: int) -> None:
         client = self._alive()
         self._raise_noted("commit")
-        self._call("commit", client.commit_transaction, timeout_ms / 1000)
+        self._wait("commit", client.commit_transaction, timeout_ms)
         self._raise_noted("commit")
+
+    def _wait(self, doing: str, call: Callable[[float], int | None], timeout_ms: int) -> int | None:
+        """Carry out a call that goes on if it is repeated when its time is over.
+
+        Give up if a broker is gone: librdkafka finds what replaces it seconds later than a new
+        client. Not without transactions, where giving up may double what was sent.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        slice_ms = LOOK_AFTER_MS if self._transactional_id else timeout_ms
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > slice_ms:
+            try:
+                if not (left_count := call(slice_ms / 1000)):
+                    return left_count
+            except (KafkaException, SystemError) as error:
+                if not _may_go_on(cause := _kafka_error(error)):
+                    self._fail(doing, cause)
+            slice_ms = LOOK_MS
+            if gone := self._living.lost(self._alive(), LOOK_MS):
+                numbers = ", ".join(map(str, sorted(gone)))
+                self._give_up(f"{doing}: broker {numbers} is gone", is_broker_gone=True)
+        return self._call(doing, call, max(1, left_ms) / 1000)
 
     def close(self) -> None:
         """See the port.
@@ -277,9 +315,9 @@ class ConfluentProducer:
         if first is not None:
             self._fail(doing, first)
 
-    def _give_up(self, said: str) -> NoReturn:
-        """Raise that the time is over, and which partitions are silent: librdkafka reports each
-        record that it is told to drop."""
+    def _give_up(self, said: str, *, is_broker_gone: bool = False) -> NoReturn:
+        """Raise that it is waited no longer, and which partitions are silent: librdkafka reports
+        each record that it is told to drop."""
         self._dead = True
         client, silent = self._client, self._failures.silent
         assert client is not None, "only a call of the client can take too long"
@@ -290,7 +328,8 @@ class ConfluentProducer:
         whose = ", ".join(
             f"{topic}/{number}" for topic, number in sorted(silent)[:TOPICS_NAMED_MAX]
         )
-        raise ProducerError(f"{said}{f', of {whose}' if whose else ''}", silent=silent)
+        told = f"{said}{f', of {whose}' if whose else ''}"
+        raise ProducerError(told, silent=silent, is_broker_gone=is_broker_gone)
 
     def _fail(self, doing: str, error: KafkaError) -> NoReturn:
         self._dead = True
@@ -382,6 +421,11 @@ def _kafka_error(error: KafkaException | SystemError) -> KafkaError:
         cause = cause.__cause__ or cause.__context__
     # Sometimes it is lost on the way: "returned NULL without setting an exception".
     return KafkaError(KafkaError._FAIL, f"the driver lost the cause: {error}")
+
+
+def _may_go_on(error: KafkaError) -> bool:
+    """True if the same call may be repeated, because only its time was over."""
+    return error.code() == KafkaError._TIMED_OUT and error.retriable()
 
 
 def _acknowledge(

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from delayd.bus import Ack, Headers, PartitionState, TopicState
 from delayd.bus.memory.log import PartitionLog
-from delayd.bus.memory.transactions import CommitFault, Coordinator
+from delayd.bus.memory.transactions import CommitFault, Coordinator, FlushFault
 from delayd.bus.murmur2 import partition_of
 from delayd.bus.unreadable import UnreadableBatch
 from delayd.runtime.clock import Clock
@@ -274,11 +274,12 @@ class MemoryKafka:
         with self.changed:
             self.coordinator.commit_faults.setdefault(transactional_id, deque()).append(fault)
 
-    def fail_next_flush(self, transactional_id: str) -> None:
-        """Let the id's next flush time out; what was sent is in the log, in doubt."""
+    def fail_next_flush(self, transactional_id: str, *, is_broker_gone: bool = False) -> None:
+        """Let the id's next flush time out, or be given up because a broker was replaced; what was
+        sent is in the log, in doubt."""
+        fault = FlushFault.BROKER_GONE if is_broker_gone else FlushFault.TIMED_OUT
         with self.changed:
-            faults = self.coordinator.flush_faults
-            faults[transactional_id] = faults.get(transactional_id, 0) + 1
+            self.coordinator.flush_faults.setdefault(transactional_id, deque()).append(fault)
 
     def allow_writes(self, topic: str, *, allowed: bool) -> None:
         """Allow or deny writes, as an access control list does; the topic's state shows it."""

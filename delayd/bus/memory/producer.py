@@ -11,6 +11,7 @@ from typing import NoReturn
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
 from delayd.bus.memory.kafka import MemoryKafka
 from delayd.bus.memory.link import Link
+from delayd.bus.memory.transactions import FlushFault
 from delayd.errors import FencedError, ProducerError
 from delayd.runtime.clock import Clock
 
@@ -53,8 +54,12 @@ class MemoryProducer(MemoryIdempotentProducer):
         """See the port."""
         assert not self._dead, "a producer that raised is dead"
         with self._kafka.changed:
-            if self._coordinator.take_flush_fault(self._id):
-                self._fail("flush", "_TIMED_OUT")
+            fault = self._coordinator.take_flush_fault(self._id)
+        if fault is FlushFault.BROKER_GONE:
+            self._dead = True
+            raise ProducerError(f"{self._id}: flush: a broker is gone", is_broker_gone=True)
+        if fault is not None:
+            self._fail("flush", "_TIMED_OUT")
         super().flush(timeout_ms)
 
     def commit(self, timeout_ms: int) -> None:

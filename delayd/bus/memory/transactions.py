@@ -26,6 +26,13 @@ class CommitFault(Enum):
     NOT_APPLIED = "not-applied"
 
 
+class FlushFault(Enum):
+    """A flush that fails."""
+
+    TIMED_OUT = "timed-out"
+    BROKER_GONE = "broker-gone"
+
+
 @dataclass(slots=True)
 class Holder:
     """One transactional id."""
@@ -45,8 +52,8 @@ class Coordinator:
     holders: dict[str, Holder] = field(default_factory=dict)
     hold_markers: bool = False
     commit_faults: dict[str, deque[CommitFault]] = field(default_factory=dict)
-    flush_faults: dict[str, int] = field(default_factory=dict)
-    """How many of an id's next flushes fail."""
+    flush_faults: dict[str, deque[FlushFault]] = field(default_factory=dict)
+    """How an id's next flushes fail."""
     lost_markers: dict[tuple[str, int, int | None], int] = field(default_factory=dict)
     """How many of a partition's next markers are lost: of one producer, or (None) of any."""
     _pending: list[tuple[int, tuple[str, int], bool]] = field(default_factory=list)
@@ -80,11 +87,10 @@ class Coordinator:
             self._end(self.holders[transactional_id], commit=True, wait=self.hold_markers)
         return fault
 
-    def take_flush_fault(self, transactional_id: str) -> bool:
-        """Return whether this flush of the id was ordered to fail."""
-        left_count = self.flush_faults.get(transactional_id, 0)
-        self.flush_faults[transactional_id] = max(0, left_count - 1)
-        return left_count > 0
+    def take_flush_fault(self, transactional_id: str) -> FlushFault | None:
+        """Return how this flush of the id was ordered to fail; None if it was not."""
+        faults = self.flush_faults.get(transactional_id)
+        return faults.popleft() if faults else None
 
     def expire(self, opened_before_ms: int) -> list[str]:
         """Abort transactions that were opened before, and fence their producers."""

@@ -44,6 +44,8 @@ class DeliveryContext:
     step_sizing: StepSizing
     note_progress: Callable[[], None]
     """Called at every turn of the loop."""
+    renew: Callable[[], object] | None = None
+    """Lets brokers be asked over new connections, which learn who leads now."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     sparing: Sparing = field(default_factory=Sparing)
     flat_step: FlatStep = field(default_factory=FlatStep)

@@ -82,6 +82,7 @@ class DeliveryLoop:
         self._clock = clock
         self._on_end = on_end
         self._on_failure = on_failure
+        self._bus = bus
         self._cluster = bus.cluster()
         self._targets = Targets(
             self._cluster,
@@ -100,6 +101,7 @@ class DeliveryLoop:
             targets=self._targets,
             step_sizing=StepSizing(limits.records_max, limits.bytes_max),
             note_progress=self._note_progress,
+            renew=self._renew,
             sparing=Sparing(on_spared),
         )
         self.counters = self._context.counters
@@ -225,7 +227,7 @@ class DeliveryLoop:
             return Waited(self._clock.monotonic_ms())
         commit = None if self._commit_for is None else self._commit_for(grant)
         mastership = self._mastership = Mastership(self._context, grant, commit)
-        is_unreachable = False
+        is_away = False
         try:
             mastership.run()
             return GrantOver(self._clock.monotonic_ms())
@@ -251,12 +253,13 @@ class DeliveryLoop:
         except (ProducerError, KafkaUnreachableError, CoordinationError) as error:
             failure = Failure.STEP_FAILED
             log.warning("step_failed", code=error.code, error=str(error))
-            is_unreachable = isinstance(error, KafkaUnreachableError)
+            is_away = isinstance(error, KafkaUnreachableError) or (
+                isinstance(error, ProducerError) and error.is_broker_gone
+            )
         finally:
             self._end_mastership()
-        if failure is Failure.STALE_READ or is_unreachable:
-            # Brokers tell new clients who leads now.
-            self._log.renew()
+        if failure is Failure.STALE_READ or is_away:
+            self._renew()
         self._targets.forget()
         self._note_progress()
         now_ms = self._clock.monotonic_ms()
@@ -267,6 +270,13 @@ class DeliveryLoop:
             mastership.has_learnt,
             is_alone=not grant.has_lease(now_ms),
         )
+
+    def _renew(self) -> None:
+        """Ask over new connections from now on: brokers tell new clients who leads now."""
+        self._log.renew()
+        self._cluster.close()
+        self._cluster = self._bus.cluster()
+        self._targets.renew(self._cluster)
 
     def _end_mastership(self) -> None:
         mastership = self._mastership

@@ -103,7 +103,7 @@ class Mastership:
         self._grant = grant
         self._plans: Planner | None = None
         self._commit: StepCommit = commit or TransactionCommit(
-            context.standby.take(), self._log, self._clock
+            context.standby.take(), self._log, self._clock, context.renew
         )
         self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)
@@ -114,7 +114,7 @@ class Mastership:
         self.has_stepped = False
         """Has a step been committed, beside the one that begins the term?"""
         self.has_learnt = False
-        """Did the failure that ended it say what to send less of, so that the next one differs?"""
+        """Did the failure that ended it say what to do otherwise, so that the next one differs?"""
         self._watched_ms = 0
         self.term = 0
         self.delivered_count = 0
@@ -277,7 +277,10 @@ class Mastership:
 
     def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
         """Send less, or nothing, to targets whose brokers refused what the checks had let pass, and
-        to partitions whose leaders do not answer."""
+        to partitions whose leaders do not answer. If a broker is gone, nothing else was wrong."""
+        if error.is_broker_gone:
+            self.has_learnt = True
+            return
         if error.silent and all(topic in writer.sent for topic, _ in error.silent):
             # delayd's own records were acknowledged, or none was waited for.
             sent = {topic for topic, (_, sources) in writer.sent.items() if sources}

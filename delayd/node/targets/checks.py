@@ -133,6 +133,10 @@ class Targets:
         self.failures = TargetFailures(clock)
         self._probed_ms = clock.monotonic_ms()
 
+    def renew(self, cluster: Cluster) -> None:
+        """Ask this one from now on."""
+        self._cluster = cluster
+
     def begin_step(self) -> None:
         """Let another step ask as much as a step may."""
         self._absent_left = ABSENT_MAX

@@ -173,6 +173,26 @@ STEPS = (
         f"{SILENT}::test_a_leader_that_hangs_fails_one_step_and_holds_up_its_own_messages",
     ),
     one_edit(
+        "lost-broker-held-against-the-step",
+        "a step that waits while a broker is replaced is given up, and tried anew as it was",
+        "frontier.md#a-broker-that-dies",
+        MASTERSHIP,
+        "        if error.is_broker_gone:\n",
+        "        if False:\n",
+        "tests/unit/node/delivery/test_delivery_loop.py::"
+        "test_a_step_that_waited_for_a_broker_that_is_gone_is_tried_anew_at_once_and_as_a_whole",
+    ),
+    one_edit(
+        "given-up-without-a-fence",
+        "without transactions a step that waits for a broker that is gone waits on",
+        "frontier.md#a-broker-that-dies",
+        "delayd/bus/confluent/producer.py",
+        "LOOK_AFTER_MS if self._transactional_id else timeout_ms",
+        "LOOK_AFTER_MS",
+        "tests/unit/bus/test_confluent_reports.py::"
+        "test_a_producer_without_transactions_gives_nothing_up",
+    ),
+    one_edit(
         "silence-taken-for-an-answer",
         "a spared partition is sent to again only when its leader has answered",
         "frontier.md#a-leader-that-hangs",

@@ -118,8 +118,8 @@ TAKEOVER = (
         "after a stale read the frontier is read over new connections",
         "frontier.md#stale-reads",
         "delayd/node/delivery/delivery_loop.py",
-        "            self._log.renew()\n",
-        "            pass\n",
+        "        self._log.renew()\n",
+        "",
         "tests/unit/node/delivery/test_delivery_loop.py::"
         "test_a_stale_read_is_repeated_over_new_connections",
         is_simulated=False,

@@ -196,8 +196,10 @@ class SimulatedProducer(HookedProducer):
             weather.inject("stuck call", f"{self._wire.process.name}: {call.name}")
             self._wire.get_stuck()
         if call.name == "flush" and weather.strikes(weather.habits.lost_answer / 4):
-            weather.inject("lost answer", f"{self._wire.process.name}: flush")
-            self._kafka.fail_next_flush(self._id)
+            is_gone = weather.chance.random() < 0.5
+            what = "broker gone" if is_gone else "lost answer"
+            weather.inject(what, f"{self._wire.process.name}: flush")
+            self._kafka.fail_next_flush(self._id, is_broker_gone=is_gone)
         is_last = call.name == "commit" and self._draw_outcome()
         try:
             yield

@@ -1,7 +1,8 @@
 """delayd.bus.confluent.producer: what a delivery report is taken for."""
 
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -10,6 +11,8 @@ from delayd.bus import Ack
 from delayd.bus.confluent import producer
 from delayd.bus.confluent.producer import ConfluentProducer, _acknowledge, _kafka_error
 from delayd.errors import FencedError, ProducerError
+
+T = TypeVar("T")
 
 
 def report(offset: int | None) -> Any:
@@ -46,10 +49,12 @@ PASSING = (
 
 
 class ScriptedClients:
-    """In place of librdkafka's producer: each call for an epoch ends as the script says."""
+    """In place of librdkafka's producer: each call that waits for brokers ends as the script
+    says, and so do the questions which brokers there are."""
 
-    def __init__(self, *script: int | None) -> None:
+    def __init__(self, *script: int | None, brokers: Sequence[Collection[int] | None] = ((),)):
         self._script = list(script)
+        self._brokers = list(brokers)
         self.asked: list[int] = []
         """Which client was asked, call by call."""
         self._made = 0
@@ -63,15 +68,29 @@ class ScriptedClients:
             self._clients = clients
             self._number = number
 
-        def list_topics(self, timeout: float) -> None:
-            """It is connected."""
+        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+            assert timeout >= 0 and topic.startswith("__"), "about one topic that is there"
+            if (told := _next(self._clients._brokers)) is None:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            return SimpleNamespace(brokers=dict.fromkeys(told))
 
         def init_transactions(self, _: float) -> None:
             self._clients.asked.append(self._number)
-            script = self._clients._script
-            ended = script.pop(0) if len(script) > 1 else script[0]
-            if ended is not None:
+            if (ended := _next(self._clients._script)) is not None:
                 raise KafkaException(KafkaError(ended, "said", False, ended in PASSING))
+
+        commit_transaction = init_transactions
+
+        def flush(self, _: float) -> int:
+            self._clients.asked.append(self._number)
+            return _next(self._clients._script) or 0
+
+        def purge(self, **_: bool) -> None:
+            """Nothing is in flight."""
+
+
+def _next(script: list[T]) -> T:
+    return script.pop(0) if len(script) > 1 else script[0]
 
 
 def test_a_coordinator_that_ends_a_transaction_first_is_asked_anew_by_another_client(
@@ -84,6 +103,56 @@ def test_a_coordinator_that_ends_a_transaction_first_is_asked_anew_by_another_cl
     monkeypatch.setattr(producer, "Client", clients)
     ConfluentProducer("id", {}).init_transactions(60_000)
     assert clients.asked == [1, 1, 2, 3, 3]
+
+
+def test_a_new_client_asks_for_the_coordinator_that_replaces_a_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """docs/design/frontier.md, A broker that dies. One that does not answer which brokers there are
+    tells nothing, and a broker that comes back is no news."""
+    told: list[Collection[int] | None] = [{1, 2, 3}, {1, 2, 3}, None, {1, 2}, {1, 2}, {1, 2, 3}]
+    clients = ScriptedClients(*[PASSING[0]] * 7, None, brokers=told)
+    monkeypatch.setattr(producer, "Client", clients)
+    monkeypatch.setattr(producer, "LOOK_MS", 0)
+    ConfluentProducer("id", {}).init_transactions(60_000)
+    assert clients.asked == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("doing", ["flush", "commit"])
+def test_a_transaction_that_waits_is_given_up_once_a_broker_is_gone(
+    doing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, A broker that dies."""
+    told: list[Collection[int] | None] = [{1, 2, 3}, {1, 2, 3}, None, {1, 3}]
+    waits = 5 if doing == "flush" else KafkaError._TIMED_OUT
+    clients = ScriptedClients(None, waits, brokers=told)
+    monkeypatch.setattr(producer, "Client", clients)
+    made = ConfluentProducer("id", {})
+    made.init_transactions(60_000)
+    with pytest.raises(ProducerError, match=f"{doing}: broker 2 is gone") as given_up:
+        getattr(made, doing)(60_000)
+    assert given_up.value.is_broker_gone
+
+
+@pytest.mark.parametrize("doing", ["flush", "commit"])
+def test_a_transaction_waits_on_while_all_brokers_are_there(
+    doing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = 5 if doing == "flush" else KafkaError._TIMED_OUT
+    clients = ScriptedClients(None, waits, waits, None, brokers=[{1, 2}])
+    monkeypatch.setattr(producer, "Client", clients)
+    made = ConfluentProducer("id", {})
+    made.init_transactions(60_000)
+    getattr(made, doing)(60_000)
+    assert len(clients.asked) == 4
+
+
+def test_a_producer_without_transactions_gives_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it sends may be there: another one would send it again."""
+    monkeypatch.setattr(producer, "Client", ScriptedClients(5, brokers=[{1, 2}, {1}]))
+    with pytest.raises(ProducerError, match="_TIMED_OUT") as failed:
+        ConfluentProducer(None, {}).flush(60_000)
+    assert not failed.value.is_broker_gone
 
 
 @pytest.mark.parametrize(

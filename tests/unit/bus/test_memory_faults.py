@@ -26,13 +26,15 @@ def test_a_commit_in_doubt_is_decided_by_what_the_broker_did(
     assert values(bus) == ([b"x", b"y"] if applied else [b"y"])
 
 
+@pytest.mark.parametrize("is_broker_gone", [False, True])
 def test_a_failed_flush_leaves_its_records_to_the_successor(
-    kafka: MemoryKafka, bus: MemoryBus
+    kafka: MemoryKafka, bus: MemoryBus, is_broker_gone: bool
 ) -> None:
-    kafka.fail_next_flush("id")
+    kafka.fail_next_flush("id", is_broker_gone=is_broker_gone)
     made = open_transaction(bus, b"x")
-    with pytest.raises(ProducerError, match="_TIMED_OUT"):
+    with pytest.raises(ProducerError, match="gone" if is_broker_gone else "_TIMED_OUT") as raised:
         made.flush(1_000)
+    assert raised.value.is_broker_gone is is_broker_gone
     assert lag(kafka) == 1
     producer(bus).close()
     assert (lag(kafka), values(bus)) == (0, [])

@@ -35,6 +35,13 @@ class Struck:
     brokers: tuple[str, ...] = ("broker-1",)
     etcd: tuple[str, ...] = ("etcd",)
     ends: bool = True
+    away: int = 0
+    """How often a replica is not in sync yet."""
+
+    def are_in_sync(self, brokers: int) -> bool:
+        assert brokers == len(self.brokers)
+        self.away -= 1
+        return self.away < 0
 
     def master(self) -> str | None:
         return "node-2"
@@ -144,6 +151,18 @@ def test_each_broker_moves_while_it_is_away_and_is_a_strike_of_its_own() -> None
     each = ("terminate", "move", "start")
     assert backend.calls == [f"{call} broker-{n}" for n in (1, 2) for call in each]
     assert len(striker.struck) == 2 and "(broker-2)" in striker.struck[1][0]
+
+
+def test_a_broker_is_struck_once_the_others_have_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for victim in (Victim.BROKER, Victim.COORDINATOR, Victim.BROKERS):
+        backend = Struck(away=2)
+        assert struck(Fault(Kind.KILL, victim, for_ms=0), backend)[0] == "kill broker-1"
+        assert backend.away < 0
+    monkeypatch.setattr(faults, "REPLICAS_TIMEOUT_S", 0.0)
+    backend = Struck(away=2)
+    with pytest.raises(BackendError, match="in sync"):
+        struck(Fault(Kind.KILL, Victim.BROKER, for_ms=0), backend)
+    assert not backend.calls
 
 
 def test_nodes_are_restarted_one_after_the_other() -> None:

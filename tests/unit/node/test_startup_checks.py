@@ -6,22 +6,30 @@ from structlog.testing import capture_logs
 
 from delayd.bus.memory import MemoryBus
 from delayd.bus.memory.kafka import MemoryKafka
-from delayd.node.startup_checks import BROKER_SESSION, note_slow_brokers
+from delayd.node.startup_checks import BROKER_SESSION, QUORUM_FETCH, note_slow_brokers
 
 
 @pytest.mark.parametrize(
-    ("brokers", "session_ms", "is_told"),
-    [(3, "9000", False), (3, "10000", False), (3, "30000", True), (1, "30000", False)],
+    ("brokers", "setting", "set_ms", "is_told"),
+    [
+        (3, BROKER_SESSION, 9_000, False),
+        (3, BROKER_SESSION, 10_000, False),
+        (3, BROKER_SESSION, 30_000, True),
+        (1, BROKER_SESSION, 30_000, False),
+        (3, QUORUM_FETCH, 5_000, False),
+        (3, QUORUM_FETCH, 20_000, True),
+        (1, QUORUM_FETCH, 20_000, False),
+    ],
 )
 def test_brokers_that_are_replaced_slowly_are_told(
-    brokers: int, session_ms: str, is_told: bool
+    brokers: int, setting: str, set_ms: int, is_told: bool
 ) -> None:
-    """docs/operations.md, A transaction that cannot end."""
-    kafka = MemoryKafka(ManualClock(), brokers, {BROKER_SESSION: session_ms})
+    """docs/operations.md, A broker that dies."""
+    kafka = MemoryKafka(ManualClock(), brokers, {setting: str(set_ms)})
     with capture_logs() as told:
         note_slow_brokers(MemoryBus(kafka), 100)
-    assert [(line["event"], line["session_ms"]) for line in told] == [
-        ("brokers_replaced_slowly", int(session_ms))
+    assert [(line["event"], line["setting"], line["set_ms"]) for line in told] == [
+        ("brokers_replaced_slowly", setting, set_ms)
     ] * is_told
 
 

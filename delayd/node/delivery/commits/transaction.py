@@ -31,6 +31,8 @@ from replication.takeover import (
 
 INIT_TIMEOUT_MS = 10_000
 COMMIT_TIMEOUT_MS = 5_000
+SLOW_INIT_MS = 1_000
+"""A fence that took so long waited for a broker that was replaced, or for one that is slow."""
 
 
 class TransactionCommit:
@@ -39,12 +41,18 @@ class TransactionCommit:
     is_fenced = True
 
     def __init__(
-        self, producer: TransactionalProducer, frontier_log: FrontierLog, clock: Clock
+        self,
+        producer: TransactionalProducer,
+        frontier_log: FrontierLog,
+        clock: Clock,
+        renew: Callable[[], object] | None = None,
     ) -> None:
-        """`producer`: of the shard's transactional id, not initialised; closed with this."""
+        """`producer`: of the shard's transactional id, not initialised; closed with this. `renew`
+        gives the log new connections, and whatever else reads."""
         self.producer = producer
         self._log = frontier_log
         self._clock = clock
+        self._renew = renew or frontier_log.renew
 
     @property
     def last(self) -> FrontierRecord | None:
@@ -55,7 +63,10 @@ class TransactionCommit:
         """See the port; raises KafkaUnreachableError too."""
         match order:
             case FencePredecessors():
+                begun_ms = self._clock.monotonic_ms()
                 self.producer.init_transactions(INIT_TIMEOUT_MS)
+                if self._clock.monotonic_ms() - begun_ms >= SLOW_INIT_MS:
+                    self._renew()  # Connections of before find new leaders a second later.
                 return PredecessorsFenced(self._clock.monotonic_ms())
             case ReadEnds(is_anew):
                 if is_anew:

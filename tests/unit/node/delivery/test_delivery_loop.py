@@ -104,6 +104,29 @@ def test_a_refused_step_is_tried_otherwise_without_a_wait(
     assert (failing.topic, failing.messages) == ("orders", 1), "counted once, when committed"
 
 
+def test_a_step_that_waited_for_a_broker_that_is_gone_is_tried_anew_at_once_and_as_a_whole(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/frontier.md, A broker that dies: nothing in it was at fault.
+
+    Rules: broker-gone
+    """
+    monkeypatch.setattr("replication.leadership_session.RETRY_FIRST_MS", FOREVER_MS)
+    desk.clock.passes_ms = 1
+    desk.due("orders", "mails")
+    desk.kafka.create_topic("later", config={"message.timestamp.type": "LogAppendTime"})
+    desk.delivery.give(Grant("n/1", FOREVER_MS))
+    desk.delivery.start()
+    wait_for(lambda: len(desk.read("mails")) == 1)
+    [id] = desk.kafka.coordinator.holders
+    desk.kafka.fail_next_flush(id, is_broker_gone=True)
+    desk.send("later", 1)
+    desk.replica.take(desk.read("delayd-buffer")[2:])
+    wait_for(lambda: len(desk.read("later")) == 1)
+    newest = desk.replica.newest
+    assert newest is not None and newest.record.frontier.term == 2
+
+
 def test_a_node_that_is_behind_fences_nobody_and_gives_way(desk: Desk) -> None:
     """docs/design/frontier.md, Takeover: the own wheel must have reached O.
 
