@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from delayd.client import AsyncClient as AsyncClient
     from delayd.client import Client as Client
+    from delayd.client import RetryPolicy as RetryPolicy
+    from delayd.client import retry as retry
 
 __version__ = "0.2.0"
 
-__all__ = ["AsyncClient", "Client", "__version__"]
+__all__ = ["AsyncClient", "Client", "RetryPolicy", "__version__", "retry"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("AsyncClient", "Client"):
+    if name in ("AsyncClient", "Client", "RetryPolicy", "retry"):
         import delayd.client
 
         return getattr(delayd.client, name)

@@ -9,7 +9,8 @@ asyncio. It writes one record to the buffer topic, says where it landed, and can
 receipt that answers it. The client does not know the cluster's limits: a request that it accepts
 may still become a dead letter (`too-far`, `too-large`).
 
-`asking.py` makes the record, also for producers of the user's own, `outbox.py` sends it,
+`asking.py` makes the record, also for producers of the user's own, `retrying.py` that of a consumed
+record that failed, `outbox.py` sends it,
 `verdicts.py` waits for receipts; `driver.py` is the port to the Kafka library, with `confluent.py`
 and `kafka_python.py` behind it.
 
@@ -35,6 +36,7 @@ from delayd.client.errors import (
 )
 from delayd.client.outbox import REPORT_GRACE_MS
 from delayd.client.outcomes import Scheduled, Sent, Verdict
+from delayd.client.retrying import RetryPolicy, retry
 
 if TYPE_CHECKING:
     from delayd.client.async_client import AsyncClient as AsyncClient
@@ -48,6 +50,7 @@ __all__ = [
     "PlainRecord",
     "Request",
     "RequestRefusedError",
+    "RetryPolicy",
     "Scheduled",
     "Sent",
     "Transaction",
@@ -55,6 +58,7 @@ __all__ = [
     "VerdictUnknownError",
     "cancel_record",
     "replace_record",
+    "retry",
     "schedule_record",
 ]
 

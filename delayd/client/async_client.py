@@ -22,6 +22,7 @@ from delayd.client.errors import (
     refuse_to_wait,
 )
 from delayd.client.outcomes import Scheduled, Sent, Verdict
+from delayd.client.retrying import RetryPolicy, retry
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -158,6 +159,23 @@ class AsyncClient:
         """As `Client.replace_in`."""
         refuse_to_wait(wait)
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        return await self._handed(producer, Scheduled, asked)
+
+    async def retry(
+        self, record: object, error: BaseException | str, policy: RetryPolicy | None = None
+    ) -> Scheduled:
+        """As `Client.retry`."""
+        return await self._sent(Scheduled, retry(record, error, policy).ask(self._outbox.buffer))
+
+    async def retry_in(
+        self,
+        producer: object,
+        record: object,
+        error: BaseException | str,
+        policy: RetryPolicy | None = None,
+    ) -> "asyncio.Future[Scheduled]":
+        """As `Client.retry_in`: awaiting the call hands it over, the result is a future."""
+        asked = retry(record, error, policy).ask(self._outbox.buffer)
         return await self._handed(producer, Scheduled, asked)
 
     async def flush(self, timeout_ms: int | None = None) -> None:

@@ -23,6 +23,7 @@ from delayd.client.connection import (
 from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
 from delayd.client.outbox import Outbox, transacting
 from delayd.client.outcomes import Scheduled, Sent, Verdict
+from delayd.client.retrying import RetryPolicy, retry
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -200,6 +201,27 @@ class Client(Connected):
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
         return self._outbox.send_in(producer, Scheduled, asked)
 
+    def retry(
+        self, record: object, error: BaseException | str, policy: RetryPolicy | None = None
+    ) -> Scheduled:
+        """Schedule a consumed record that failed once more (`delayd.retry`), as `schedule` does.
+
+        Commit its offset afterwards: a consumer that dies between the two retries it twice.
+        """
+        asked = retry(record, error, policy).ask(self._outbox.buffer)
+        return self._acknowledged(self._outbox.send(Scheduled, asked), Op.SCHEDULE)
+
+    def retry_in(
+        self,
+        producer: object,
+        record: object,
+        error: BaseException | str,
+        policy: RetryPolicy | None = None,
+    ) -> "Future[Scheduled]":
+        """As `schedule_in`: with `send_offsets_to_transaction`, neither lost nor doubled."""
+        asked = retry(record, error, policy).ask(self._outbox.buffer)
+        return self._outbox.send_in(producer, Scheduled, asked)
+
     @contextmanager
     def transaction(self, producer: object) -> "Iterator[Transaction]":
         """Open a transaction of the user's own producer: commit at the end, abort on an exception.
@@ -286,6 +308,12 @@ class Transaction:
     def cancel(self, id: str) -> "Future[Sent]":
         """As `Client.cancel_in`."""
         return self._send(Sent, ask_cancel(id))
+
+    def retry(
+        self, record: object, error: BaseException | str, policy: RetryPolicy | None = None
+    ) -> "Future[Scheduled]":
+        """As `Client.retry_in`."""
+        return self._send(Scheduled, retry(record, error, policy).ask(self._outbox.buffer))
 
     def check(self) -> None:
         """Raise, after a flush, what a request failed with."""
