@@ -22,6 +22,8 @@ LENGTH_FIELD: Final = 6
 ENTRY_BYTES: Final = 8 * FIELDS
 RECORD_ROOM_BYTES: Final = 256
 """For each record, beside twice its frame: what holds more headers than that ends a run."""
+RECORDS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one run: larger messages make shorter ones, and one that is larger is left to Python."""
 
 _UNPACKED = Struct("<QIiQ")
 """`struct unpacked` of native/unpack.h."""
@@ -134,7 +136,8 @@ class Unpacker:
         count = len(numbers) // FIELDS - first
         assert count > 0 and at < len(data), "there is no message"
         size = len(data) - at
-        records = bytearray(2 * size + RECORD_ROOM_BYTES * min(count, UNPACKED_MAX))
+        room_bytes = 2 * size + RECORD_ROOM_BYTES * min(count, UNPACKED_MAX)
+        records = bytearray(min(room_bytes, RECORDS_BYTES_MAX))
         room = _Room(*map(_address, (self._unpacked, self._targets, records)), len(records))
         result = _Result()
         self._unpack(

@@ -14,6 +14,7 @@ from delayd.request.bodies import Delivery, plain_message_body
 from delayd.runtime import native
 from delayd.runtime.native.unpacking import (
     FIELDS,
+    RECORDS_BYTES_MAX,
     TARGETS_MAX,
     UNPACKED_MAX,
     Frames,
@@ -101,6 +102,9 @@ def test_a_run_ends_before_one_more_than_there_is_room_for(library: native.Libra
     wide = [message(n, headers=600) for n in range(40)]
     assert sum(map(abs, split(wide, 3, library))) == len(wide)
     assert split([message(1, headers=6_000)], 1, library) == [1]
+    large = [message(n, value=bytes(RECORDS_BYTES_MAX // 3)) for n in range(5)]
+    assert split(large, 3, library) == [2, 2, 1]
+    assert split([message(1, value=bytes(RECORDS_BYTES_MAX)), message(2)], 1, library) == [-1, 1]
 
 
 @pytest.mark.parametrize(
