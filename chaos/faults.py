@@ -173,8 +173,7 @@ class Striker:
     def _await_replicas(self) -> None:
         """Wait until the brokers have recovered from the last strike: with two of three away, Kafka
         takes nothing, whatever delayd does."""
-        brokers = len(self._backend.brokers)
-        if not wait_until(lambda: self._backend.topics.are_in_sync(brokers), REPLICAS_TIMEOUT_S):
+        if not wait_until(self._backend.topics.are_in_sync, REPLICAS_TIMEOUT_S):
             raise BackendError(f"a replica was not in sync for {REPLICAS_TIMEOUT_S:.0f} s")
 
     def _restart(self, end: Callable[[str], None], fault: Fault, victims: tuple[str, ...]) -> None:

@@ -10,6 +10,8 @@ from chaos.backend import BackendError
 
 TIMEOUT_S: Final = 30
 METADATA_TIMEOUT_S: Final = 10
+ANSWER_TIMEOUT_S: Final = 5
+"""Of a broker that runs."""
 TRANSACTION_LOG: Final = "__transaction_state"
 FRONTIER: Final = "delayd-frontier"
 
@@ -20,6 +22,7 @@ class Topics:
     def __init__(
         self, bootstrap: str, *, copies: int, cluster: str, frontier: str = FRONTIER
     ) -> None:
+        self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._copies = copies
         self._cluster = cluster
@@ -35,16 +38,10 @@ class Topics:
         """Delete a topic and all that is in it."""
         _done(self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic])
 
-    def are_in_sync(self, brokers: int) -> bool:
-        """Return whether so many brokers are there, and each replica is in sync."""
-        try:
-            found = self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
-        except KafkaException:
-            return False
-        partitions = [each for topic in found.topics.values() for each in topic.partitions.values()]
-        return len(found.brokers) == brokers and all(
-            len(partition.isrs) == len(partition.replicas) for partition in partitions
-        )
+    def are_in_sync(self) -> bool:
+        """Return whether each broker answers, and knows all replicas to be in sync. One that was
+        killed a moment ago is in sync in what the others tell."""
+        return all(map(_knows_all_in_sync, self._bootstrap.split(",")))
 
     def coordinator(self) -> str:
         """Return the broker."""
@@ -63,6 +60,21 @@ def coordinator_of(transactional_id: str, admin: AdminClient) -> int:
     found = admin.list_topics(TRANSACTION_LOG, timeout=METADATA_TIMEOUT_S).topics[TRANSACTION_LOG]
     leader: int = found.partitions[abs(_java_hash(transactional_id)) % len(found.partitions)].leader
     return leader
+
+
+def _knows_all_in_sync(broker: str) -> bool:
+    # A client that knows no other broker: it has an answer once this one takes connections.
+    try:
+        found = AdminClient({"bootstrap.servers": broker, "log_level": 0}).list_topics(
+            timeout=ANSWER_TIMEOUT_S
+        )
+    except KafkaException:
+        return False
+    return all(
+        len(partition.isrs) == len(partition.replicas)
+        for topic in found.topics.values()
+        for partition in topic.partitions.values()
+    )
 
 
 def _done(future: Any) -> None:
