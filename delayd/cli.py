@@ -74,6 +74,17 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "status",
         "Show the cluster: frontier, cursor, master, failing targets and nodes.",
     ),
+    "console": Command(
+        "delayd.commands.console",
+        "console",
+        "Open the console of the first node that answers, and print its address.",
+    ),
+    "top": Command(
+        "delayd.commands.top",
+        "top",
+        "Show the cluster live in the terminal: leader, rates, nodes, failing targets. Ctrl-C ends "
+        "it.",
+    ),
     "doctor": Command(
         "delayd.commands.doctor.commands",
         "doctor",

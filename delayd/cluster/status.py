@@ -186,15 +186,8 @@ def _ask(admin: str, clock: Clock) -> dict[str, Any]:
     if fields is None:
         return {"admin": admin}
     wanted = (
-        *(
-            "role",
-            "ready",
-            "unready",
-            "ingested_count",
-            "delivered_count",
-            "lease_margin_ms",
-            "wheel",
-        ),
+        *("role", "ready", "unready", "leads_since_ms", "lease_margin_ms", "wheel"),
+        *("ingested_count", "delivered_count", "late_count"),
         *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
         *("ingest_problem", "ingest_lag", "frontier_strays", "log_ms", "clock_drift_ms"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),

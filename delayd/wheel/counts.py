@@ -124,6 +124,12 @@ class PendingCounts:
         if slot >= self.floor and (topic in held or (topic and OTHER in held)):
             self._take(hour, topic, 1)
 
+    def due_in(self, slot: int) -> int:
+        """Return how many messages in a slot's file or index are due in it: those that were killed
+        count too, and what still lies in the file of its hour does not. Any thread may call it."""
+        held = (self._slots.get(slot), self._in_hours.get(slot))
+        return sum(sum([*topics.values()]) for topics in held if topics is not None)
+
     def pass_to(self, floor: int, kills: Killed) -> None:
         """Count off all slots below `floor`: the frontier has passed them, and they are whole.
         Idempotent."""

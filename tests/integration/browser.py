@@ -34,7 +34,7 @@ FLAGS: Final = (
     "--disable-dev-shm-usage",
     "--no-first-run",
     "--disable-background-networking",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--hide-scrollbars",
 )
 LAUNCH: Final = """
@@ -133,10 +133,14 @@ class Page:
 
     def show(self, file: Path, *, width: int, scheme: str = "light", height: int = 900) -> None:
         """Open a file, and wait until it is there."""
+        self.open(file.as_uri(), width=width, scheme=scheme, height=height)
+
+    def open(self, url: str, *, width: int, scheme: str = "light", height: int = 900) -> None:
+        """Open an address, and wait until it is there."""
         self.call("Emulation.setDeviceMetricsOverride", **_metrics(width, height))
         self.media(scheme=scheme)
         self._forget()
-        self.call("Page.navigate", url=file.as_uri())
+        self.call("Page.navigate", url=url)
         self._browser.wait_for("Page.loadEventFired", self._session)
 
     def media(self, *, scheme: str, medium: str = "screen") -> None:
@@ -146,9 +150,21 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, as JSON has it."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """A key goes down and up: its name, its number, and what it types."""
+        said = {"key": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **said)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **said)
+
+    def type(self, text: str) -> None:
+        """Text goes to where the focus is."""
+        self.call("Input.insertText", text=text)
 
     def screenshot(self, width: int, height: int) -> bytes:
         """A PNG of the page's top left."""

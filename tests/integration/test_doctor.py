@@ -264,6 +264,16 @@ def test_what_is_away_ends_it_with_exit_code_3_and_the_rest_is_looked_at(
     assert {"etcd-unreachable", "etcd-away"} <= found.wrong and "one-broker" in found.findings
 
 
+def test_top_shows_the_nodes_until_it_has_looked_as_often_as_asked(site: TestCluster) -> None:
+    done = delayd_in_process(
+        *("top", "--bootstrap", site.bootstrap, "--etcd", site.etcd, "--number", "2"),
+        *("--cluster", site.name, "--prefix", f"{site.name}-", "--every-s", "0.2"),
+    )
+    assert done.returncode == ExitCode.FINE
+    assert "master" in done.stdout and "follower" in done.stdout
+    assert "0 delivered, 0 late (over 1 s)" in done.stdout
+
+
 def test_for_people_it_prints_what_mends_a_problem(cluster: TestCluster) -> None:
     done = delayd_in_process(
         *("doctor", "--bootstrap", cluster.bootstrap, "--etcd", cluster.etcd),

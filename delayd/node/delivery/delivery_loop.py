@@ -121,6 +121,12 @@ class DeliveryLoop:
         return mastership is not None and mastership.is_delivering
 
     @property
+    def leads_since_ms(self) -> int | None:
+        """Wall time, Unix ms, when this node took over; None if it does not deliver."""
+        mastership = self._mastership
+        return mastership.since_ms if mastership is not None and self.is_delivering else None
+
+    @property
     def stepped_ms(self) -> int:
         """Monotonic time of the last step of the present mastership; 0 without one."""
         mastership = self._mastership

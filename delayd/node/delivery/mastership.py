@@ -119,6 +119,8 @@ class Mastership:
         self.term = 0
         self.delivered_count = 0
         self.is_delivering = False
+        self.since_ms = 0
+        """Wall time when it began to deliver, Unix ms."""
 
     def run(self) -> None:
         """Take over, then deliver until the grant ends; raise any other cause of its end."""
@@ -157,6 +159,7 @@ class Mastership:
         )
         if order is None or not self._begin_term(order):
             return False
+        self.since_ms = self._clock.wall_ms()
         self.is_delivering = True
         log.info(
             "mastership_begun",

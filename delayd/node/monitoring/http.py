@@ -5,7 +5,7 @@ GET /readyz   200 once the node has caught up and can take over, else 503 with t
 GET /leader   200 on the master, 503 on a follower; the body names the master either way
 GET /status   everything, as one JSON object
 GET /metrics  figures, in the text format of Prometheus
-/v1/          the HTTP API, see api/; GET /docs has it as a page
+/v1/          the HTTP API, see api/; GET /docs has it as a page, GET / is the console
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 /snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
 /comparisons/ digests of the node's wheel, for other members of the cluster, see comparing.py
@@ -29,6 +29,7 @@ from delayd.errors import ConfigError
 from delayd.node.monitoring.api.app import add_api, add_document
 from delayd.node.monitoring.api.services import Services
 from delayd.node.monitoring.comparing import add_comparison_routes
+from delayd.node.monitoring.console import add_console
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
 from delayd.node.monitoring.node_view import NodeView
@@ -48,6 +49,7 @@ def build_app(
     add_comparison_routes(app, node)
     if services is not None:
         add_api(app, services)
+        add_console(app)
     add_document(app)
     return app
 

@@ -14,6 +14,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.cluster.member_proof import MemberCheck
 from delayd.config.node import NodeConfig
 from delayd.node.comparing.service import Comparisons
+from delayd.node.delivery.counters import LATENESS_BOUNDS_MS
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.export.exporter import Export, Exporter
@@ -28,10 +29,14 @@ from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
 from replication.frontier import Frontier
 from replication.ids import KilledMessage, Settlement
-from replication.rank import SLOT_MS, Rank
+from replication.rank import SLOT_MS, Rank, slot_of
 
 STALL_LIMIT_MS = 30_000
 """A loop without a sign of life for this long makes /livez fail."""
+
+LATE_MS = 1_000
+LATE_BUCKET = LATENESS_BOUNDS_MS.index(LATE_MS) + 1
+"""The first one of a lateness above LATE_MS."""
 
 CHECKPOINT_LATE_MS = 10_000
 """A disk that takes no checkpoint for this long beyond its time makes /readyz fail: before the
@@ -146,6 +151,17 @@ class NodeView:
         """Return how far the buffer's times are ahead of this node's clock; 0 if they are not."""
         return max(0, self.replica.newest_append_ms - self.clock.wall_ms())
 
+    def late_count(self) -> int:
+        """Return how many messages this process delivered more than LATE_MS late."""
+        histograms = [*self.delivery.counters.lateness.values()]
+        return sum(sum(each.counts[LATE_BUCKET:]) for each in histograms)
+
+    def due_soon(self, slots: int) -> list[int]:
+        """Return how many messages are due in each of so many seconds from the next one on, as far
+        as they are in their slots (`PendingCounts.due_in`). Takes no lock."""
+        first = slot_of(self.clock.wall_ms()) + 1
+        return [self.replica.wheel.counts.due_in(slot) for slot in range(first, first + slots)]
+
     def leader(self) -> dict[str, Any]:
         """Return {"master": name or None, "self": bool}, as this node last learnt it."""
         return {
@@ -176,6 +192,8 @@ class NodeView:
             "ingested": self.replica.ingested,
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
+            "late_count": self.late_count(),
+            "leads_since_ms": self.delivery.leads_since_ms,
             "failing_targets": [target._asdict() for target in self.delivery.failing_targets],
             "spared_partitions": [each._asdict() for each in self.delivery.spared_partitions],
             "frontier_strays": self.delivery.frontier_strays,
@@ -289,9 +307,14 @@ class NodeView:
 
 
 def _process() -> dict[str, int]:
-    """Return how many files and sockets this process has open, and may have."""
+    """Return how many files and sockets this process has open, and may have, and its memory."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return {"open_files": len(list(Path("/proc/self/fd").iterdir())), "open_files_max": limit}
+    resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "open_files": len(list(Path("/proc/self/fd").iterdir())),
+        "open_files_max": limit,
+        "memory_bytes": resident_pages * resource.getpagesize(),
+    }
 
 
 def _came_to(message: KilledMessage, settled: Settlement | None) -> dict[str, Any]:

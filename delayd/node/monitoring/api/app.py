@@ -22,6 +22,7 @@ from delayd.node.monitoring.api.intake import (
     is_of_api,
     refuse_strange_parameters,
 )
+from delayd.node.monitoring.api.live import add_live
 from delayd.node.monitoring.api.models import Problem
 from delayd.node.monitoring.api.page import HEADERS, page
 from delayd.node.monitoring.api.pending import add_pending
@@ -54,6 +55,7 @@ def add_api(app: FastAPI, services: Services) -> None:
     # Before `/messages/{id}`, which any path below would be taken for.
     add_pending(api, services)
     add_dead(api, services)
+    add_live(api, services)
     add_writes(api, services)
     add_reads(api, services)
     app.include_router(api)

@@ -54,14 +54,14 @@ def add_reads(api: APIRouter, services: Services) -> None:
     async def cluster(reader: Reader) -> ClusterView:
         """The cluster as `delayd status` shows it: leaders, terms, cursors, lag, nodes, targets
         that fail, and what a person must see to."""
-        report = await services.reads.do(lambda: _report(services))
-        return _cluster_view(report, reader)
+        report = await services.reads.do(lambda: report_of(services))
+        return cluster_view(report, reader)
 
     @api.get("/targets/failing", operation_id="failing_targets")
     async def failing(reader: Reader) -> list[FailingTargetView]:
         """The targets that turn messages away, as the master sees them."""
-        report = await services.reads.do(lambda: _report(services))
-        return _cluster_view(report, reader).failing_targets
+        report = await services.reads.do(lambda: report_of(services))
+        return cluster_view(report, reader).failing_targets
 
     @api.get("/messages/{id:path}", operation_id="look_up")
     async def look_up(reader: Reader, id: Id, places: Places = False) -> Known:
@@ -107,7 +107,8 @@ def _known_fields(message: dict[str, Any]) -> dict[str, Any]:
     return {name: message[name] for name in KnownMessage.model_fields if name in message}
 
 
-def _report(services: Services) -> dict[str, Any]:
+def report_of(services: Services) -> dict[str, Any]:
+    """Return the report of `delayd status`, as this node sees the cluster. Takes a thread."""
     config = services.node.config
     return status_report(
         services.bus,
@@ -119,7 +120,8 @@ def _report(services: Services) -> dict[str, Any]:
     )
 
 
-def _cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
+def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
+    """Return as much of a report as a reader may see."""
     shard = ShardView(
         shard=0,
         leader=report["master"],

@@ -1,0 +1,117 @@
+// Who leads, what happens now, nodes and failing targets: from the events of the stream.
+
+import { at, bytes, clock, duration, el, figures, many, table, time } from "./dom.js";
+
+let before = null; // the last look at the cluster, for what happened between two
+
+export function showEvent(event) {
+  const cluster = event.cluster;
+  showDue(event.due);
+  if (cluster === null) return;
+  at("cluster").textContent = cluster.cluster;
+  document.title = `${cluster.healthy ? "" : "! "}delayd ${cluster.cluster}`;
+  at("problems").replaceChildren(...cluster.problems.map((each) => el("li", {}, each)));
+  const [shard] = cluster.shards;
+  const leader = cluster.nodes.find((node) => node.node === shard.leader);
+  figures(at("leader"), [
+    ["leader", shard.leader ?? "nobody"],
+    ["leads since", leader?.leads_since_ms ? time(leader.leads_since_ms) : "?"],
+    ["term", shard.term],
+    ["delivered up to", shard.cursor_ms ? time(shard.cursor_ms) : "nothing yet"],
+    ["behind the clock", duration(Math.max(0, shard.cursor_age_ms))],
+    ["records not read", shard.lag.toLocaleString()],
+  ]);
+  showFlow(event);
+  table(
+    at("nodes"),
+    `${many(cluster.nodes.length, "node")}, as each says of itself`,
+    ["node", "role", "ready", "release", "unread", "disk free", "memory", "checkpoint", "copied by"],
+    cluster.nodes.map(nodeRow),
+  );
+  showFailing(cluster.failing_targets);
+}
+
+function nodeRow(node) {
+  const named = link(node.admin, node.node);
+  if (!node.role) return [named, "does not answer", "", "", "", "", "", "", ""];
+  return [
+    named,
+    node.role,
+    node.ready ? "yes" : node.unready ?? "no",
+    node.version,
+    (node.ingest_lag ?? []).reduce((sum, each) => sum + (each ?? 0), 0).toLocaleString(),
+    `${bytes(node.disk?.free_bytes)}${node.disk?.room === "enough" ? "" : ` (${node.disk?.room})`}`,
+    bytes(node.process?.memory_bytes),
+    node.checkpoint_took_ms == null ? "" : `${node.checkpoint_took_ms} ms`,
+    (node.snapshots ?? []).map((each) => each.fetcher).join(", ") || "nobody",
+  ];
+}
+
+// The page of another node, without the digest of its certificate.
+export function link(admin, text) {
+  const found = /^(?:(https):\/\/(?:[0-9a-f]+@)?)?([\w.[\]:-]+)$/.exec(admin ?? "");
+  return found ? el("a", { href: `${found[1] ?? "http"}://${found[2]}/` }, text) : text;
+}
+
+// A second's worth of what nodes have counted between two looks.
+function showFlow(event) {
+  if (before !== null && event.cluster_ms === before.cluster_ms) return;
+  const rate = (name) => {
+    if (before === null) return "…";
+    const counted = event.cluster.nodes.map((node) => {
+      const former = before.cluster.nodes.find((each) => each.node === node.node);
+      return Math.max(0, (node[name] ?? 0) - (former?.[name] ?? node[name] ?? 0));
+    });
+    const s = (event.cluster_ms - before.cluster_ms) / 1000;
+    const most = name === "ingested_count" ? Math.max(0, ...counted) : counted.reduce((a, b) => a + b, 0);
+    return Math.round(most / s).toLocaleString();
+  };
+  figures(at("flow"), [
+    ["due / s", event.due === null ? "?" : event.due[0].toLocaleString()],
+    ["delivered / s", rate("delivered_count")],
+    ["late / s (over 1 s)", rate("late_count")],
+    ["taken in / s", rate("ingested_count")],
+  ]);
+  before = event;
+}
+
+function showDue(due) {
+  const svg = at("due");
+  svg.replaceChildren();
+  if (due === null) return;
+  const most = Math.max(1, ...due);
+  due.forEach((count, second) => {
+    const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    const height = (46 * count) / most;
+    const shape = { x: 4 * second, width: 3, y: 48 - height, height };
+    for (const [name, value] of Object.entries(shape)) bar.setAttribute(name, value);
+    svg.append(bar);
+  });
+  const sum = due.reduce((total, each) => total + each, 0);
+  at("due-caption").textContent =
+    `${many(sum, "message")} due in the next ${due.length} s, at most ${Math.max(...due)} in one`;
+}
+
+function showFailing(targets) {
+  table(
+    at("failing"),
+    targets.length ? many(targets.length, "target") : "None: every target takes its messages.",
+    targets.length ? ["target", "since", "messages", "attempts", "problem"] : [],
+    targets.map((each) => [
+      each.topic,
+      time(each.since_ms),
+      each.messages.toLocaleString(),
+      each.attempts.toLocaleString(),
+      each.problem,
+    ]),
+  );
+}
+
+// What a person reads first: from which node, and how old.
+export function freshness(event) {
+  const age_ms = event.cluster_ms === null ? null : event.at_ms - event.cluster_ms;
+  const seen = age_ms === null ? "; the cluster was not seen yet" :
+    age_ms > 3000 ? `; the cluster was seen ${duration(age_ms)} ago` : "";
+  const why = event.cluster_problem === null ? "" : `: ${event.cluster_problem}`;
+  return `Live from ${event.node} (${event.role}), ${clock(event.at_ms)}${seen}${why}`;
+}

@@ -1,0 +1,91 @@
+// The life of an id: what is known, and cancelling and replacing what is pending.
+
+import { ask } from "./api.js";
+import { at, confirm, el, table, time } from "./dom.js";
+
+const WAIT = "wait=true&timeout_ms=30000";
+const path = (id) => `/v1/messages/${id.split("/").map(encodeURIComponent).join("/")}`;
+
+const AGAIN_MS = 500;
+const LOOKS_MAX = 20;
+
+let shown = ""; // what is known of the id that was looked up last, as text
+
+// Shows what is known of an id.
+export async function lookUp(id) {
+  const place = at("known");
+  try {
+    const known = await ask("GET", `${path(id)}?places=true`);
+    const found = el("table");
+    table(
+      found,
+      `What ${known.node} knows of ${id}`,
+      ["state", "due", "target", "request", "ended by", "decided", "record", "at", "note"],
+      known.messages.map((each) => [
+        each.state, time(each.due_ms), each.topic, each.source, each.killed_by,
+        time(each.decided_ms), each.at, time(each.at_ms), each.problem,
+      ]),
+    );
+    const pending = known.messages.find((each) => each.state === "pending");
+    place.replaceChildren(
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The id" }, found),
+      ...(pending ? [actions(id, pending)] : []),
+    );
+    shown = JSON.stringify(known.messages);
+  } catch (error) {
+    place.replaceChildren(el("p", { class: error.status === 404 ? "" : "error" }, error.message));
+    shown = "";
+  }
+}
+
+// Looks again until this node has read what a master has decided: it may be a moment behind.
+async function lookUpAnew(id, before) {
+  for (let look = 0; look < LOOKS_MAX; look++) {
+    await lookUp(id);
+    if (shown !== before && !shown.includes('"state":"asked"')) return;
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+  }
+}
+
+function actions(id, pending) {
+  return el("p", { class: "row" },
+    el("button", { type: "button", class: "danger", click: () => cancel(id, pending) }, "Cancel …"),
+    el("button", { type: "button", click: () => replace(id, pending) }, "Replace …"));
+}
+
+const said = (judged) =>
+  `${judged.verdict}${judged.detail ? `: ${judged.detail}` : ""} (request ${judged.source})`;
+
+async function change(id, title, says, verb, fields, send) {
+  const before = shown;
+  let judged = null;
+  const act = async (given) => said((judged = await send(given)));
+  await confirm(title, says, verb, act, fields);
+  if (judged !== null) await lookUpAnew(id, before);
+}
+
+async function cancel(id, pending) {
+  const says = [
+    `${id} is due ${time(pending.due_ms)} for ${pending.topic ?? "its target"}. ` +
+      "Once it is cancelled it will not be delivered, and this cannot be undone.",
+    "If a master delivers it before it reads this request, the answer is too-late.",
+  ];
+  await change(id, `Cancel ${id}?`, says, "Cancel the message", [],
+    () => ask("DELETE", `${path(id)}?${WAIT}`));
+}
+
+async function replace(id, pending) {
+  const says = [
+    `What is pending under ${id}, due ${time(pending.due_ms)}, will not be delivered; this message ` +
+      "will be in its place. If a master delivers the old one before it reads this request, the " +
+      "answer is too-late.",
+  ];
+  const fields = [
+    el("label", {}, "Target",
+      el("input", { name: "topic", required: true, value: pending.topic ?? "" })),
+    el("label", {}, "Delay from now: 10m, 2h, 30d", el("input", { name: "delay", required: true })),
+    el("label", {}, "Value, as text", el("textarea", { name: "value" })),
+  ];
+  await change(id, `Replace ${id}?`, says, "Replace the message", fields,
+    (given) => ask("PUT", `${path(id)}?${WAIT}`, given));
+}

@@ -1,0 +1,355 @@
+"""The console of real nodes in a real Chromium: what it shows, what it does, and that it says when
+it is stale.
+
+Source: docs/reference/console.md.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe import violations
+from browser import Browser, Page, running
+from chromium import find_chromium
+from clusters import TestCluster, make_cluster
+from confluent_kafka import Producer
+from nodes import (
+    HANGS_S,
+    NodeProcess,
+    delayd,
+    delayd_in_process,
+    master_of,
+    node_group,
+    wait_for,
+)
+from topics_read import read_until
+
+from delayd.config.api_tokens import digest_of
+from delayd.dev.cluster import LocalCluster
+from delayd.dev.ports import pick_ports
+from delayd.errors import ExitCode
+
+pytestmark = pytest.mark.real
+
+TOKEN = "a-token-for-everything"
+HOSTILE = "<img src=x onerror=\"document.title='taken over'\">"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGE_BYTES_MAX = 300_000
+STALE_MS_MAX = 10_000
+"""The page says it after 2 s; its browser may stand still for a while."""
+ESCAPE, ENTER, TAB = ("Escape", 27, ""), ("Enter", 13, "\r"), ("Tab", 9, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Three nodes, a target, one that is missing, and what is pending and dead."""
+
+    cluster: TestCluster
+    nodes: list[NodeProcess]
+    target: str
+
+
+@pytest.fixture(scope="module")
+def site(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    cluster = make_cluster(kafka_and_etcd, tmp_path_factory.mktemp("console"))
+    tokens = cluster.folder / "tokens.toml"
+    tokens.write_text(
+        f'[[token]]\nname = "all"\nsha256 = "{digest_of(TOKEN)}"\n'
+        'scopes = ["read", "schedule", "operate"]\n'
+    )
+    api = {"api_tokens_file": str(tokens), "api_anonymous_reads": True}
+    nodes = [cluster.node(number, **api) for number in range(3)]
+    target = cluster.target("well")
+    with node_group(nodes), cluster.client() as client:
+        for node in nodes:
+            node.start()
+        master_of(nodes)
+        for number in range(20):
+            client.schedule(target, b"v", in_=f"{number + 1}h")
+        stranger = Producer({"bootstrap.servers": cluster.bootstrap})
+        headers: Any = [("delayd-topic", target), ("delayd-delay", HOSTILE)]
+        stranger.produce(cluster.buffer, b"refused", headers=headers)
+        stranger.flush(HANGS_S)
+        assert read_until(cluster.bootstrap, cluster.dead, bool)
+        for node in nodes:
+            node.wait_ready()
+        yield Site(cluster, nodes, target)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with running(find_chromium(), tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    opened = browser.page()
+    request.node.user_properties.append(("browser", browser.name))
+    yield opened
+    complaints = opened.events("Runtime.exceptionThrown")
+    opened.close()
+    assert complaints == []
+
+
+def text(page: Page, id: str) -> str:
+    """The words of an element."""
+    return str(page.evaluate(f"document.getElementById({id!r}).innerText"))
+
+
+def wait_text(page: Page, id: str, *wanted: str) -> str:
+    """The words of an element, once these are among them."""
+    wait_for(
+        lambda: all(each in text(page, id) for each in wanted), f"{wanted} in {id} of the page"
+    )
+    return text(page, id)
+
+
+def click(page: Page, words: str, within: str = "body") -> None:
+    """Press the button with these words, once it is there."""
+    find = (
+        f"Array.from(document.querySelectorAll('{within} button'))"
+        f".find((each) => each.textContent === {words!r})"
+    )
+    wait_for(lambda: bool(page.evaluate(f"Boolean({find})")), f"a button {words!r}")
+    page.evaluate(f"void {find}.click()")
+
+
+def fill(page: Page, form: str, **fields: str) -> None:
+    """Write into a form's fields."""
+    for name, value in fields.items():
+        place = f"document.querySelector('{form} [name={name}]')"
+        page.evaluate(f"void ({place}.value = {value!r})")
+
+
+def submit(page: Page, form: str, **fields: str) -> None:
+    fill(page, form, **fields)
+    page.evaluate(f"document.querySelector('{form}').requestSubmit()")
+
+
+def open_console(page: Page, node: NodeProcess, **how: Any) -> None:
+    page.open(f"{node.url}/", **{"width": 1280, **how})
+    wait_text(page, "fresh", "Live from")
+    wait_text(page, "nodes", "n0", "n1", "n2")
+
+
+def test_it_shows_who_leads_the_nodes_and_what_is_pending(site: Site, page: Page) -> None:
+    open_console(page, site.nodes[0])
+    master = master_of(site.nodes)
+    assert master.name in wait_text(page, "leader", "leads since", "term")
+    wait_for(lambda: "?" not in text(page, "leader"), "it knows since when")
+    assert "20 messages pending" in wait_text(page, "pending", site.target)
+    cells = page.evaluate(
+        "Array.from(document.querySelectorAll('#heat td')).map((each) => Number(each.textContent))"
+    )
+    assert sum(cells) == 20 and max(cells) <= 2
+    wait_text(page, "flow", "delivered / s", "0")
+    assert "in the next 60 s" in text(page, "due-caption")
+    asked = [each["request"]["url"] for each in page.events("Network.requestWillBeSent")]
+    origins = {url.split("/")[2] for url in asked if url.startswith("http")}
+    assert origins == {site.nodes[0].url.removeprefix("http://")}
+    assert page.events("Log.entryAdded") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(
+    site: Site, page: Page, scheme: str, width: int
+) -> None:
+    open_console(page, site.nodes[0], width=width, scheme=scheme)
+    wait_text(page, "pending", "pending")
+    submit(page, "#dead-search")
+    wait_text(page, "letters", "1 letter")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    click(page, "Redrive …")
+    wait_text(page, "dialog", "What would come of it")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_words_of_others_are_text(site: Site, page: Page) -> None:
+    open_console(page, site.nodes[1])
+    submit(page, "#dead-search", reason="bad-delay")
+    wait_text(page, "letters", "bad-delay", "onerror")
+    click(page, "Show")
+    wait_text(page, "letter", "onerror")
+    assert page.evaluate("document.images.length") == 0
+    assert "taken over" not in page.evaluate("document.title")
+
+
+def with_token(page: Page) -> None:
+    click(page, "Token", "header")
+    submit(page, "#dialog form", token=TOKEN)
+    wait_text(page, "dialog", "goes along with every request")
+    click(page, "Close")
+
+
+def test_an_id_is_cancelled_and_replaced_by_whoever_has_a_token(site: Site, page: Page) -> None:
+    with site.cluster.client() as client:
+        client.schedule(site.target, b"v", in_="1h", id="order/7 ü")
+        client.schedule(site.target, b"v", in_="1h", id="order-8")
+    open_console(page, site.nodes[2])
+    submit(page, "#look-up", id="order/7 ü")
+    wait_text(page, "known", "pending", site.target)
+    click(page, "Cancel …")
+    assert "this cannot be undone" in wait_text(page, "dialog", "order/7 ü is due")
+    click(page, "Cancel the message")
+    wait_text(page, "dialog", "this needs a token")
+    click(page, "Close")
+    with_token(page)
+    click(page, "Cancel …")
+    click(page, "Cancel the message")
+    wait_text(page, "dialog", "cancelled (request ")
+    click(page, "Close")
+    wait_text(page, "known", "cancelled")
+
+    submit(page, "#look-up", id="order-8")
+    click(page, "Replace …")
+    fill(page, "#dialog form", delay="2s", value="another")
+    click(page, "Replace the message")
+    wait_text(page, "dialog", "replaced (request ")
+    click(page, "Close")
+    seen = read_until(
+        site.cluster.bootstrap, site.target, lambda seen: b"another" in [r.value for r in seen]
+    )
+    assert [record.value for record in seen] == [b"another"]
+
+
+def test_a_dead_letter_is_redriven_after_it_was_said_what_will_come_of_it(
+    site: Site, page: Page
+) -> None:
+    missing = f"target.{site.cluster.name}.missing"
+    with site.cluster.client() as client:
+        client.schedule(missing, b"late but there", in_=0)
+    open_console(page, site.nodes[0])
+    wait_text(page, "failing", missing, "does not exist")
+
+    def is_dead() -> bool:
+        submit(page, "#dead-search", topic=missing)
+        return "1 letter" in text(page, "letters")
+
+    wait_for(is_dead, "it is given up")
+    site.cluster.create_topic(missing)
+    with_token(page)
+    click(page, "Redrive …")
+    wait_text(page, "dialog", "What would come of it: redriven")
+    click(page, "Redrive the letter")
+    wait_text(page, "dialog", "redriven (request ")
+    seen = read_until(site.cluster.bootstrap, missing, bool)
+    assert [record.value for record in seen] == [b"late but there"]
+
+
+def test_the_keyboard_is_enough(site: Site, page: Page) -> None:
+    with site.cluster.client() as client:
+        client.schedule(site.target, b"v", in_="1h", id="by-keys")
+    open_console(page, site.nodes[0])
+
+    def focus() -> str:
+        return str(
+            page.evaluate("document.activeElement.name || document.activeElement.textContent")
+        )
+
+    def tab_to(wanted: str) -> None:
+        for _ in range(60):
+            if focus() == wanted:
+                return
+            page.press(*TAB)
+        raise AssertionError(f"60 times Tab, and never at {wanted!r}")
+
+    page.press(*TAB)
+    assert focus() == "Skip to content"
+    tab_to("id")
+    page.type("by-keys")
+    page.press(*ENTER)
+    wait_text(page, "known", "pending")
+    tab_to("Cancel …")
+    page.press(*ENTER)
+    wait_text(page, "dialog", "Cancel by-keys?")
+    page.press(*ESCAPE)
+    wait_for(lambda: not page.evaluate("document.getElementById('dialog').open"), "it is closed")
+    assert "pending" in wait_text(page, "known", "pending")
+
+
+def test_a_page_says_within_two_seconds_that_its_node_is_gone_and_goes_on_when_it_is_back(
+    site: Site, page: Page, shot: Callable[[str], None]
+) -> None:
+    """The page measures the time itself."""
+    served = master_of(site.nodes)
+    with site.cluster.client() as client:
+        for number in range(300):
+            client.schedule(site.target, b"v", in_=f"{200 * number}ms")
+    open_console(page, served)
+    wait_for(lambda: "…" not in text(page, "flow"), "it has seen the cluster twice")
+    page.evaluate(
+        """(() => {
+          window.heard = performance.now();
+          window.gaps = [];
+          const seen = () => !document.getElementById("stale").hidden;
+          new MutationObserver(() => (window.heard = performance.now()))
+            .observe(document.getElementById("due"), {childList: true});
+          let was = false;
+          setInterval(() => {
+            if (seen() && !was) window.gaps.push(performance.now() - window.heard);
+            was = seen();
+          }, 20);
+        })()"""
+    )
+    shot("console-before.png")
+    served.kill()
+    wait_for(lambda: bool(page.evaluate("window.gaps.length")), "it says that it is stale")
+    said = wait_text(page, "stale", f"{served.name} does not answer", "Ask another node")
+    assert "Stale since" in said
+    shot("console-stale.png")
+    [gap_ms, *_] = page.evaluate("window.gaps")
+    print(f"the page called itself stale {gap_ms:.0f} ms after it had last heard something")
+    assert 2_000 <= gap_ms < STALE_MS_MAX
+    others = page.evaluate("Array.from(document.querySelectorAll('#stale a')).map((a) => a.href)")
+    assert set(others) == {f"{node.url}/" for node in site.nodes if node is not served}
+    served.start()
+    wait_for(lambda: bool(page.evaluate("document.getElementById('stale').hidden")), "it is live")
+    wait_text(page, "fresh", f"Live from {served.name}")
+    shot("console-after.png")
+
+
+def test_a_page_of_a_frozen_node_is_stale_and_recovers(site: Site, page: Page) -> None:
+    node = next(node for node in site.nodes if not node.is_master())
+    open_console(page, node)
+    node.signal(signal.SIGSTOP)
+    try:
+        wait_text(page, "stale", f"{node.name} does not answer")
+    finally:
+        node.signal(signal.SIGCONT)
+    wait_text(page, "fresh", f"Live from {node.name}")
+
+
+def test_the_command_opens_the_console_of_a_node_and_prints_its_address(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_cluster = ("console", "--etcd", site.cluster.etcd, "--cluster", site.cluster.name)
+    addresses = {f"{node.url}/" for node in site.nodes}
+    assert delayd_in_process(*of_cluster, "--print").stdout.strip() in addresses
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
+    browser.chmod(0o755)
+    done = delayd(*of_cluster, env={"BROWSER": str(browser)})
+    assert done.returncode == 0 and opened.read_text() == done.stdout.strip()
+    assert opened.read_text() in addresses
+    nobody = delayd_in_process("console", "--admin", f"127.0.0.1:{pick_ports(1)[0]}")
+    assert nobody.returncode == ExitCode.UNREACHABLE and "node-unreachable" in nobody.stderr
+
+
+@pytest.fixture
+def shot(request: pytest.FixtureRequest, page: Page) -> Callable[[str], None]:
+    """Takes a picture for the docs, with `--rewrite`; they are there."""
+
+    def take(name: str) -> None:
+        if request.config.getoption("--rewrite"):
+            (IMAGES / name).write_bytes(page.screenshot(1280, 1180))
+        assert (IMAGES / name).stat().st_size <= IMAGE_BYTES_MAX
+
+    return take
