@@ -188,6 +188,17 @@ def with_token(page: Page) -> None:
     click(page, "Close")
 
 
+@pytest.mark.parametrize("id", ["..", "order/../order-9", "./order-9"])
+def test_an_id_that_a_browser_would_take_for_another_is_refused(
+    site: Site, page: Page, id: str
+) -> None:
+    with site.cluster.client() as client:
+        client.schedule(site.target, b"v", in_="1h", id="order-9")
+    open_console(page, site.nodes[0])
+    submit(page, "#look-up", id=id)
+    assert "order-9" not in wait_text(page, "known", "A browser cannot ask for an id with")
+
+
 def test_an_id_is_cancelled_and_replaced_by_whoever_has_a_token(site: Site, page: Page) -> None:
     with site.cluster.client() as client:
         client.schedule(site.target, b"v", in_="1h", id="order/7 ü")

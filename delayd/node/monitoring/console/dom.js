@@ -89,5 +89,13 @@ export function confirm(title, says, verb, act, fields = []) {
   });
   dialog.replaceChildren(form);
   dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+  return new Promise((done) => {
+    // Events of closing come later: this one may be of the question before.
+    const ended = () => {
+      if (dialog.open && form.isConnected) return;
+      dialog.removeEventListener("close", ended);
+      done();
+    };
+    dialog.addEventListener("close", ended);
+  });
 }

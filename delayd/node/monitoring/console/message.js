@@ -4,7 +4,14 @@ import { ask } from "./api.js";
 import { at, confirm, el, table, time } from "./dom.js";
 
 const WAIT = "wait=true&timeout_ms=30000";
-const path = (id) => `/v1/messages/${id.split("/").map(encodeURIComponent).join("/")}`;
+
+// Browsers take such parts out of an address, however they are written: it would mean another id.
+const path = (id) => {
+  const parts = id.split("/");
+  if (parts.some((part) => part === "." || part === ".."))
+    throw new Error("A browser cannot ask for an id with . or .. between slashes: use delayd show.");
+  return `/v1/messages/${parts.map(encodeURIComponent).join("/")}`;
+};
 
 const AGAIN_MS = 500;
 const LOOKS_MAX = 20;
