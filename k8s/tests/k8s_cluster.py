@@ -293,16 +293,22 @@ def node_state(pod: Any) -> Any:
 
 
 def last_words(pod: Any) -> str:
-    """What its node said as it ended; empty if it has not, or only well."""
-    state = node_state(pod)
-    ends = (state.get(key, {}).get("terminated", {}) for key in ("state", "lastState"))
-    return "".join(end.get("message", "") for end in ends)
+    """What its node, or what goes before it, said as it ended; empty if it has not, or only
+    well."""
+    kinds = ("state", "lastState")
+    ends = (each.get(kind, {}).get("terminated", {}) for each in _states(pod) for kind in kinds)
+    return "".join(end.get("message", "") for end in ends if end.get("exitCode", 0) != 0)
 
 
 def is_held_back(pod: Any) -> bool:
-    """Return whether Kubernetes waits before it starts the node again."""
-    waiting = node_state(pod).get("state", {}).get("waiting", {})
-    return bool(waiting.get("reason") == "CrashLoopBackOff")
+    """Return whether Kubernetes waits before it starts the node, or what goes before it, again."""
+    waiting = (each.get("state", {}).get("waiting", {}) for each in _states(pod))
+    return any(each.get("reason") == "CrashLoopBackOff" for each in waiting)
+
+
+def _states(pod: Any) -> list[Any]:
+    """Return the states of what a pod runs before its node, and of the node."""
+    return [*pod["status"].get("initContainerStatuses", ()), node_state(pod)]
 
 
 def _image(said: str) -> dict[str, str]:
