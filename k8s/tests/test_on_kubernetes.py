@@ -289,26 +289,6 @@ def test_etcd_is_away_for_a_minute(cluster: Cluster, traffic: Traffic) -> None:
         assert restarts(cluster) == before
 
 
-def test_a_broker_comes_back_under_another_address(cluster: Cluster, traffic: Traffic) -> None:
-    """As on every roll of the brokers: the pod keeps its volume, not its address."""
-
-    def address() -> str | None:
-        found = cluster.read("pod", "kafka-0")["status"]
-        is_up = all(each["ready"] for each in found.get("containerStatuses", ()))
-        return found.get("podIP") if is_up else None
-
-    def is_elsewhere() -> bool:
-        return address() not in (None, before)
-
-    with traffic("broker", delay_s=10) as run, run.mark("broker with another address"):
-        nodes, before = restarts(cluster), address()
-        cluster.inside("delete", "pod", "kafka-0", "--wait=false")
-        wait_for("a broker elsewhere", is_elsewhere, 300)
-        cluster.wait_ready()
-        cluster.wait_master()
-        assert restarts(cluster) == nodes
-
-
 def alter_buffer(cluster: Cluster, config: str) -> None:
     """What kafka-configs.sh does, which not every image has."""
     tool = ("java", "-cp", "/opt/kafka/libs/*", "-Xmx64m", "kafka.admin.ConfigCommand")
