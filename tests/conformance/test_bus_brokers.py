@@ -151,6 +151,17 @@ def test_three_brokers_go_on_when_one_is_killed(three_brokers: LocalCluster) -> 
     wait_for_brokers(brokers)
 
 
+def quiet_admin(brokers: LocalCluster) -> AdminClient:
+    """A client of the caller's. What outlives its test tries for ever to reach these brokers."""
+    return AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+
+
+def leader_of(topic: str, brokers: LocalCluster) -> int:
+    """The broker. The client that was asked is gone, whatever keeps the frame of the test."""
+    leader: int = quiet_admin(brokers).list_topics(topic).topics[topic].partitions[0].leader
+    return leader
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers look for brokers that are gone all the time: sooner than librdkafka does."""
@@ -166,13 +177,12 @@ def test_a_transaction_is_given_up_once_the_broker_that_it_waits_for_is_replaced
     brokers, id = three_brokers, f"id-{uuid4().hex}"
     bus = ConfluentBus(brokers.bootstrap)
     topic = create_topic(bus, f"t{uuid4().hex}")
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     with closing(bus.transactional_producer(id)) as first:
         first.init_transactions(ELECTION_MS_MAX)
         first.begin()
         first.send(topic, key=None, value=b"lost", headers=[], partition=0)
         first.flush(ELECTION_MS_MAX)
-        leader = admin.list_topics(topic).topics[topic].partitions[0].leader
+        leader = leader_of(topic, brokers)
         brokers.kill(f"broker-{leader}")
         first.send(topic, key=None, value=b"lost, too", headers=[], partition=0)
         with pytest.raises(ProducerError, match=f"broker {leader} is gone") as given_up:
@@ -206,7 +216,7 @@ def test_a_new_producer_asks_anew_once_the_coordinator_is_replaced(
     bus = ConfluentBus(brokers.bootstrap)
     with closing(bus.transactional_producer(id)) as first:
         first.init_transactions(ELECTION_MS_MAX)
-    coordinator = coordinator_of(id, AdminClient({"bootstrap.servers": brokers.bootstrap}))
+    coordinator = coordinator_of(id, quiet_admin(brokers))
     brokers.kill(f"broker-{coordinator}")
     made.clear()
     with closing(bus.transactional_producer(id)) as second:

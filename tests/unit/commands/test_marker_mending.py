@@ -260,8 +260,10 @@ def judge(kafka: FakeKafka, markers: tuple[bool | None, ...]) -> None:
     for place in TARGETS:
         found = Counter(record.value for record in kafka.visible(place))
         assert found == Counter({b"1": 1} | ({b"2": 1} if expected else {})), place
-    last = decode(kafka.visible(FRONTIER)[-1].value or b"").frontier
-    assert last.offsets == frontier(1 + expected).frontier.offsets
+    steps = [decode(record.value or b"") for record in kafka.visible(FRONTIER)]
+    assert steps[-1].frontier.offsets == frontier(1 + expected).frontier.offsets
+    owners = {(step.frontier.term, step.owner) for step in steps}
+    assert len(owners) == len({term for term, _ in owners}), "a term has one owner"
     assert all(kafka.open_since(place) is None for place in kafka.log)
 
 
@@ -296,7 +298,7 @@ def test_a_term_that_began_meanwhile_is_followed() -> None:
     run(kafka)
     judge(kafka, (COMMIT,))
     last = decode(kafka.visible(FRONTIER)[-1].value or b"").frontier
-    assert (last.term, last.step) == (term.frontier.term, term.frontier.step + 1)
+    assert (last.term, last.step) == (term.frontier.term + 1, term.frontier.step + 1)
 
 
 def test_nothing_is_written_while_a_master_is_at_work() -> None:

@@ -27,7 +27,7 @@ from delayd.commands.recover.marker.looking import SHARD, Facts, Looker
 from delayd.commands.recover.marker.pieces import OWNER, Kind
 from delayd.coordination import Coordination
 from delayd.errors import FencedError, RecoverError
-from replication.frontier import stand_still
+from replication.frontier import begin_term
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import Settings
 
@@ -190,16 +190,16 @@ def _write_again(
 
 
 def _frontier_behind(facts: Facts, written: list[Ack]) -> FrontierRecord:
-    """Return the frontier that covers what was written again: the step's own, or the last one,
-    which stands still. R reaches over what was written to the buffer."""
+    """Return the frontier that covers what was written again: the step's own, or the last one once
+    more. It begins a term: a term has one owner. R reaches over what was written to the buffer."""
     of_step = facts.plan.frontier
     if of_step is None:
         record = dataclasses.replace(
-            facts.last, frontier=stand_still(facts.last.frontier), counts=StepCounts(), digest=0
+            facts.last, frontier=begin_term(facts.last.frontier), counts=StepCounts(), digest=0
         )
     else:
         last = facts.last.frontier
-        term = max(last.term, of_step.frontier.term)
+        term = max(last.term, of_step.frontier.term) + 1
         frontier = dataclasses.replace(of_step.frontier, term=term, step=last.step + 1)
         record = dataclasses.replace(of_step, frontier=frontier)
     reached = list(record.frontier.own_writes)
