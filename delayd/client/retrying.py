@@ -109,16 +109,17 @@ def retry(record: Any, error: BaseException | str, policy: RetryPolicy | None = 
         if name not in OURS and not name.startswith(HEADER_PREFIX)
     ]
     headers += [(ATTEMPT, b"%d" % attempt), (ERROR, _text(error)), (ORIGIN, origin)]
-    is_over = attempt > len(policy.delays) or isinstance(error, policy.hopeless)
-    topic, delay = policy.topic or consumed.topic, policy.delays[attempt - 1 : attempt]
-    if is_over:
+    delay: Span = 0
+    if attempt > len(policy.delays) or isinstance(error, policy.hopeless):
         first_topic = origin.decode(errors="replace").split("/", 1)[0]
-        topic, delay = policy.dead_topic or first_topic + DEAD_SUFFIX, (0,)
+        topic = policy.dead_topic or first_topic + DEAD_SUFFIX
+    else:
+        topic, delay = policy.topic or consumed.topic, policy.delays[attempt - 1]
     return Request(
         topic,
         consumed.value,
         key=consumed.key,
-        in_=delay[0],
+        in_=delay,
         headers=headers,
         partition=consumed.partition if topic == consumed.topic else None,
     )

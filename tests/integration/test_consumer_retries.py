@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from nodes import HANGS_S, running, wait_for
 from topics_read import Seen, read_until
 
 from delayd import AsyncClient, RetryPolicy
-from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 
 PARTITIONS = 2
@@ -87,7 +85,7 @@ def test_a_retry_in_the_consumers_transaction_is_neither_lost_nor_doubled(
     producer = Producer({**brokers, "transactional.id": f"{topic}.worker"})
     producer.init_transactions(HANGS_S)
     finished, transactions = 0, 0
-    with Client(cluster.bootstrap, buffer=cluster.buffer) as client:
+    with cluster.client() as client:
 
         def work() -> bool:
             nonlocal finished, transactions
@@ -164,9 +162,7 @@ def test_records_of_kafka_python_are_retried_from_asyncio(cluster: TestCluster) 
     check(cluster, topic, done)
 
 
-def test_a_batch_with_retries_commits_or_aborts_as_a_block(
-    cluster: TestCluster, tmp_path: Path
-) -> None:
+def test_a_batch_with_retries_commits_or_aborts_as_a_block(cluster: TestCluster) -> None:
     """`Client.transaction` knows of retries, too."""
     topic = filled(cluster, "block")
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": f"{topic}.g"})
