@@ -7,7 +7,7 @@ from replication.rank import Rank
 
 COMPACT_AT = 256
 """A lane cuts this many delivered entries off the front of its list, if they are half of it (which
-keeps the cost amortised). No limit counts them."""
+keeps the cost amortised), and all of them when nothing is left. No limit counts them."""
 
 
 class Lane:
@@ -58,7 +58,8 @@ class Lane:
         """Take entries off the front."""
         assert count <= len(self), f"dropping {count} of {len(self)}"
         self._front += count
-        if self._front >= COMPACT_AT and self._front * 2 >= len(self._entries):
+        left = len(self)
+        if left == 0 or (self._front >= COMPACT_AT and self._front >= left):
             del self._entries[: self._front]
             self._front = 0
 

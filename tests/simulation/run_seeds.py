@@ -2,6 +2,7 @@
 
     run_seeds.py --seeds 1000          the seeds 0 to 999, on all cores
     run_seeds.py --fresh 50            seeds that nobody has seen
+    run_seeds.py --of-commit 8         seeds drawn by the commit: others each time, yet repeatable
     run_seeds.py --seed 17             one seed, with everything that happened
     run_seeds.py --guarantee at-least-once      ... of clusters without transactions
     run_seeds.py --zombies             ... where partition leaders become zombies too
@@ -27,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from secrets import randbelow
 
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in range(3)]
@@ -52,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--seeds", type=int, default=50, help="how many, counted from --first")
     asked.add_argument("--first", type=int, default=0)
     asked.add_argument("--fresh", type=int, default=0, help="so many random seeds besides")
+    asked.add_argument("--of-commit", type=int, default=0, help="so many drawn by the commit")
     asked.add_argument("--seed", type=int, help="this one only, with its trace")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked.add_argument("--guarantee", choices=GUARANTEES, default=EXACTLY_ONCE)
@@ -89,6 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if run.problem else 0
     seeds = [*range(chosen.first, chosen.first + chosen.seeds)]
     seeds += [randbelow(10**9) for _ in range(chosen.fresh)]
+    drawn = Random(f"{commit('rev-parse', 'HEAD')}: {sys.argv[1:]}")
+    seeds += [drawn.randrange(10**9) for _ in range(chosen.of_commit)]
     started = time.perf_counter()
     runs = []
     with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("fork")) as pool:

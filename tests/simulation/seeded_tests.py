@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -23,9 +22,8 @@ def parametrize_seeds(
     if "seed" not in metafunc.fixturenames:
         return
     seed = metafunc.config.getoption("--seed")
-    # The processes of one run must agree on them.
-    worker = getattr(metafunc.config, "workerinput", {"testrunuid": token_hex(8)})
-    chance = Random(f"{purpose}{worker['testrunuid']}")
+    # By the commit: each one meets others, and whoever runs its tests again meets the same.
+    chance = Random(purpose + commit("rev-parse", "HEAD"))
     seeds = [
         *(pytest.param(each, marks=pytest.mark.long) for each in fixed),
         *(chance.randrange(10**9) for _ in range(fresh)),

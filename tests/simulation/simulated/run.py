@@ -142,12 +142,16 @@ def simulate(
     )
 
 
-def commit() -> str:
-    """Return the commit that is checked out, and whether files were changed since."""
+DESCRIBED = ("describe", "--always", "--dirty", "--abbrev=12")
+
+
+def commit(*asked: str) -> str:
+    """Return the commit that is checked out, and whether files were changed since; or what git
+    says when it is `asked` otherwise."""
     here = Path(__file__).parent
     try:
-        asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        words = ["git", "-C", str(here), *(asked or DESCRIBED)]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -56,6 +56,15 @@ def test_a_lane_is_a_sorted_list(steps: list[Operation]) -> None:
             assert lane.head() == (model[0] if model else None)
 
 
+def test_an_empty_lane_keeps_nothing_of_what_was_delivered() -> None:
+    """docs/design/simulation.md, Months: what a node keeps is what is pending, and a constant."""
+    lane = Lane(START)
+    for offset in range(100):
+        lane.add(entry(offset, offset))
+    lane.drop(100)
+    assert lane._entries == []
+
+
 def test_an_entry_at_the_cursor_is_not_below_it() -> None:
     """docs/design/frontier.md, Rank, slot, lane: a cursor is an exclusive bound."""
     lane = Lane(START)
