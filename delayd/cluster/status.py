@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from delayd.bus import Bus
 from delayd.cluster.admin_client import admin_of, get, url_of
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.timeliness import clocks_of, failovers_of, lateness_of
 from delayd.cluster.topics import load_settings
 from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
@@ -92,7 +93,10 @@ def status_at(
         "cursor_age_ms": age_ms,
         "lag": lag,
         "failing_targets": failing,
-        "nodes": nodes,
+        "lateness": lateness_of(nodes),
+        "failovers": failovers_of(nodes),
+        "clocks": clocks_of(nodes),
+        "nodes": [_without(node, "lateness", "failovers") for node in nodes],
     }
     return report, problems
 
@@ -178,6 +182,10 @@ def _repair_lines(node: str, repair: Mapping[str, Any] | None) -> Iterator[str]:
     yield f"node {node} {failed} its wheel, which differs: {repair['problem']}"
 
 
+def _without(node: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in node.items() if name not in names}
+
+
 def _ask(admin: str, clock: Clock) -> dict[str, Any]:
     """Return a node's own status, or only its address if it does not answer."""
     asked_ms = clock.wall_ms()
@@ -188,7 +196,14 @@ def _ask(admin: str, clock: Clock) -> dict[str, Any]:
     wanted = (
         *("role", "ready", "unready", "leads_since_ms", "lease_margin_ms", "wheel"),
         *("ingested_count", "delivered_count", "late_count"),
-        *("failing_targets", "spared_partitions", "kafka_problem", "etcd_problem"),
+        *(
+            "lateness",
+            "failovers",
+            "failing_targets",
+            "spared_partitions",
+            "kafka_problem",
+            "etcd_problem",
+        ),
         *("ingest_problem", "ingest_lag", "frontier_strays", "log_ms", "clock_drift_ms"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
         *("path", "version", "checkpoint_took_ms", "process"),

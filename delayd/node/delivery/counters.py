@@ -9,9 +9,9 @@ Invariant: bounded, whatever names the requests bring: TOPICS_MAX topics, all ot
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 TOPICS_MAX: Final = 100
 """Topics with a histogram of their own, those that were delivered to first: about 2,000 samples."""
@@ -27,6 +27,11 @@ LATENESS_BOUNDS_MS: Final = (
 
 STEP_BOUNDS_MS: Final = (2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
 """Upper bounds, each included. A step is cut to take about 200 ms; its time-out is 5 s."""
+
+
+RECENT_MS: Final = 300_000
+"""What is said of late messages is of so long, and up to MARK_MS more."""
+MARK_MS: Final = 60_000
 
 
 class Histogram:
@@ -61,6 +66,51 @@ class Histogram:
         self.counts[-1] += older
 
 
+class Mark(NamedTuple):
+    """What had been delivered at a time."""
+
+    made_ms: int
+    """Nothing that was counted later was delivered before."""
+    last_ms: int
+    """When the last message that was counted by then was delivered."""
+    counts: dict[str, tuple[int, ...]]
+
+
+class RecentLateness:
+    """How late messages were lately, by target: what was counted since one of a few marks.
+
+    One thread calls `note`, any thread `since`. Times are the broker's.
+    """
+
+    def __init__(self, histograms: Mapping[str, Histogram]) -> None:
+        self._histograms = histograms
+        self._marks: deque[Mark] = deque([Mark(0, 0, {})], 2 + RECENT_MS // MARK_MS)
+        self._last_ms = 0
+
+    def note(self, at_ms: int) -> None:
+        """Before messages are counted that were delivered at this time."""
+        if at_ms - self._marks[-1].made_ms >= MARK_MS:
+            counts = {topic: tuple(each.counts) for topic, each in self._histograms.items()}
+            self._marks.append(Mark(at_ms, self._last_ms, counts))
+        self._last_ms = max(self._last_ms, at_ms)
+
+    def since(self, now_ms: int) -> dict[str, list[int]]:
+        """Return how many messages of the last RECENT_MS were how late, by target: counts for
+        LATENESS_BOUNDS_MS, and beyond."""
+        if self._last_ms <= now_ms - RECENT_MS:
+            return {}
+        marks = list(self._marks)
+        before = [mark for mark in marks if mark.last_ms <= now_ms - RECENT_MS]
+        base = (before or marks)[-1 if before else 0].counts
+        found = {}
+        for topic, histogram in list(self._histograms.items()):
+            former = base.get(topic, (0,) * len(histogram.counts))
+            counts = [now - then for now, then in zip(histogram.counts, former, strict=True)]
+            if any(counts):
+                found[topic] = counts
+        return found
+
+
 class StepCounters:
     """Counters of the steps of one node, over all its masterships. The delivery thread writes."""
 
@@ -80,6 +130,7 @@ class StepCounters:
         self.lateness: dict[str, Histogram] = {}
         """By target; a reader lists it at once, because it grows. So does the other one."""
         self.smoothing_lateness: dict[str, Histogram] = {}
+        self.recent_lateness = RecentLateness(self.lateness)
 
     def committed(
         self,
@@ -99,6 +150,8 @@ class StepCounters:
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Count by target how late messages were at `at_ms`, given their due times; sorts the
         lists."""
+        if any(dues_ms.values()):
+            self.recent_lateness.note(at_ms)
         for topic, times_ms in dues_ms.items():
             if times_ms:
                 _of_topic(self.lateness, topic).add_since(times_ms, at_ms)

@@ -7,6 +7,7 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
@@ -113,6 +114,7 @@ class Mastership:
         """Monotonic time of the last step that was committed."""
         self.has_stepped = False
         """Has a step been committed, beside the one that begins the term?"""
+        self._has_delivered = False
         self.has_learnt = False
         """Did the failure that ended it say what to do otherwise, so that the next one differs?"""
         self._watched_ms = 0
@@ -368,7 +370,16 @@ class Mastership:
         # By the broker's clock: when the frontier was there, and the commit that followed.
         commit_ms = (self._clock.monotonic_ns() - written.arrived_ns) // MS_NS
         self._counters.delivered(writer.dues_ms, ack.append_ms + commit_ms)
+        self._note_first(writer.dues_ms, ack.append_ms + commit_ms)
         self._counters.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
+
+    def _note_first(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
+        """Note how late the first messages were: what people felt of the failover before."""
+        earliest = [times_ms[0] for times_ms in dues_ms.values() if times_ms]  # They are sorted.
+        if earliest and not self._has_delivered:
+            self._has_delivered = True
+            failovers = self._replica.retention.failovers
+            failovers.delivered_first(self.term, at_ms - min(earliest), at_ms)
 
     def _check(self, written: Written) -> None:
         """Raise what ends the mastership, if the step must not be committed."""

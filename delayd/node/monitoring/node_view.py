@@ -194,6 +194,11 @@ class NodeView:
             "delivered_count": self.delivery.delivered_count,
             "late_count": self.late_count(),
             "leads_since_ms": self.delivery.leads_since_ms,
+            "lateness": {
+                "bounds_ms": LATENESS_BOUNDS_MS,
+                "targets": self.delivery.counters.recent_lateness.since(self.clock.wall_ms()),
+            },
+            "failovers": [asdict(each) for each in self.replica.retention.failovers.newest],
             "failing_targets": [target._asdict() for target in self.delivery.failing_targets],
             "spared_partitions": [each._asdict() for each in self.delivery.spared_partitions],
             "frontier_strays": self.delivery.frontier_strays,

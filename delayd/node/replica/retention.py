@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.node.replica.failovers import Failovers
 from delayd.wheel import SlotInfo
 from replication.frontier import Frontier
 from replication.record import FrontierRecord, decode, encode
@@ -40,6 +41,7 @@ class Retention:
     def __init__(self, hold_ms: int, forgotten: Forgotten | None) -> None:
         self.hold_ms = hold_ms
         self.forgotten = forgotten
+        self.failovers = Failovers()
         self._history: deque[SeenFrontier] = deque()
         self._pinned: Frontier | None = None
 
@@ -66,6 +68,7 @@ class Retention:
 
     def remember(self, seen: SeenFrontier) -> None:
         """Keep the newest frontier, and enough older ones to find one that is `hold_ms` old."""
+        self.failovers.note(seen)
         history = self._history
         spacing_ms = self.hold_ms // HISTORY_SAMPLES
         # The last one before an idle time stays: what it covers is not kept until that is over.

@@ -3,8 +3,8 @@
 One look at the cluster serves all listeners, and there is none without listeners. What this node
 knows by itself is of the moment of the event; the rest says of when it is.
 
-Invariants: LISTENERS_MAX streams, each of which ends after STREAM_S; one look at a time, in a
-thread of the reads; a listener that is slow is told less often, and holds up nobody.
+Invariants: LISTENERS_MAX streams, each of which ends after STREAM_S; a listener that is slow is
+told less often, and holds up nobody.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
 from delayd.config.api_tokens import ApiToken, Scope
-from delayd.errors import DelaydError
 from delayd.node.monitoring.api.problems import BusyError
-from delayd.node.monitoring.api.reads import cluster_view, report_of
+from delayd.node.monitoring.api.reads import cluster_view
 from delayd.node.monitoring.api.services import Services
 
 EVENT_S: Final = 1.0
@@ -36,22 +35,15 @@ class Live:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._listeners = 0
-        self._look: asyncio.Task[None] | None = None
-        self._report: dict[str, Any] | None = None
-        self._report_ms: int | None = None
-        """When the last report was complete, by this node's clock."""
-        self._problem: str | None = None
-        """Why there is no newer report."""
 
     async def events(self, reader: ApiToken) -> AsyncGenerator[str, None]:
         """Yield an event each second, as text, until STREAM_S have passed."""
         self._listeners += 1
         try:
             for _ in range(int(STREAM_S / EVENT_S)):
-                if self._look is None or self._look.done():
-                    self._look = asyncio.create_task(self._take_look())
-                if self._report is None:
-                    await asyncio.wait([self._look], timeout=FIRST_LOOK_S)
+                looking = self._services.look.begin()
+                if looking is not None and self._services.look.report is None:
+                    await asyncio.wait([looking], timeout=FIRST_LOOK_S)
                 yield f"data: {json.dumps(self._event(reader))}\n\n"
                 await asyncio.sleep(EVENT_S)
         finally:
@@ -62,15 +54,9 @@ class Live:
         if self._listeners >= LISTENERS_MAX:
             raise BusyError(f"{LISTENERS_MAX} listen to this node", remedy="ask another node")
 
-    async def _take_look(self) -> None:
-        try:
-            self._report = await self._services.reads.do(lambda: report_of(self._services))
-            self._report_ms, self._problem = self._services.node.clock.wall_ms(), None
-        except DelaydError as error:
-            self._problem = str(error)
-
     def _event(self, reader: ApiToken) -> dict[str, Any]:
-        node, report = self._services.node, self._report
+        node, look = self._services.node, self._services.look
+        report, problem = look.report, look.problem
         return {
             "at_ms": node.clock.wall_ms(),
             "node": node.config.node,
@@ -79,8 +65,8 @@ class Live:
             "delivery_lag_ms": node.delivery_lag_ms(),
             "due": None if reader.is_limited else node.due_soon(DUE_SLOTS),
             "cluster": None if report is None else cluster_view(report, reader).model_dump(),
-            "cluster_ms": self._report_ms,
-            "cluster_problem": self._problem,
+            "cluster_ms": look.report_ms,
+            "cluster_problem": None if problem is None else str(problem),
         }
 
 

@@ -298,6 +298,42 @@ class FailingTargetView(BaseModel):
     attempts: int
 
 
+class LatenessView(BaseModel):
+    """How late the messages of one target were in the last five minutes. A quantile is the upper
+    bound of its bucket; null: more than an hour."""
+
+    topic: str
+    messages: int
+    p50_ms: int | None
+    p99_ms: int | None
+    p999_ms: int | None
+
+
+class FailoverView(BaseModel):
+    """A change of master that some node has seen since it was started."""
+
+    term: int
+    former: str
+    owner: str
+    last_ms: int
+    """Last step of the former master."""
+    begun_ms: int
+    """First step of the new one."""
+    gap_ms: int | None
+    """How late the first messages were that it delivered; null: none was due yet, or it was started
+    anew since."""
+
+
+class ClockView(BaseModel):
+    """The clock of a node that answered."""
+
+    node: str
+    offset_ms: int
+    """How far it is ahead of the clock of the node that was asked, at least."""
+    broker_drift_ms: int | None
+    """How far the broker's was from it at its last step as master; null before the first."""
+
+
 class ClusterView(BaseModel):
     """The cluster: its shards, its nodes as each says of itself, and what a person must see to."""
 
@@ -306,6 +342,10 @@ class ClusterView(BaseModel):
     problems: list[str]
     shards: list[ShardView]
     failing_targets: list[FailingTargetView]
+    lateness: list[LatenessView]
+    failovers: list[FailoverView]
+    """The newest first, at most 20."""
+    clocks: list[ClockView]
     nodes: list[dict[str, Any]]
 
 

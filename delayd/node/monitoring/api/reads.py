@@ -7,14 +7,16 @@ from fastapi import APIRouter, Depends, Path, Query
 from delayd import __version__
 from delayd.client import cancel_record
 from delayd.cluster.lookup import state_of, with_records
-from delayd.cluster.status import status_report
 from delayd.config.api_tokens import ApiToken, Scope
 from delayd.node.monitoring.api.models import (
+    ClockView,
     ClusterView,
     FailingTargetView,
+    FailoverView,
     Health,
     Known,
     KnownMessage,
+    LatenessView,
     ShardView,
 )
 from delayd.node.monitoring.api.problems import BusyError, NotKnownError
@@ -53,15 +55,14 @@ def add_reads(api: APIRouter, services: Services) -> None:
     @api.get("/cluster", operation_id="cluster")
     async def cluster(reader: Reader) -> ClusterView:
         """The cluster as `delayd status` shows it: leaders, terms, cursors, lag, nodes, targets
-        that fail, and what a person must see to."""
-        report = await services.reads.do(lambda: report_of(services))
-        return cluster_view(report, reader)
+        that fail, lateness, failovers, clocks, and what a person must see to; a second old at
+        most."""
+        return cluster_view(await services.look.fresh(), reader)
 
     @api.get("/targets/failing", operation_id="failing_targets")
     async def failing(reader: Reader) -> list[FailingTargetView]:
         """The targets that turn messages away, as the master sees them."""
-        report = await services.reads.do(lambda: report_of(services))
-        return cluster_view(report, reader).failing_targets
+        return cluster_view(await services.look.fresh(), reader).failing_targets
 
     @api.get("/messages/{id:path}", operation_id="look_up")
     async def look_up(reader: Reader, id: Id, places: Places = False) -> Known:
@@ -107,21 +108,9 @@ def _known_fields(message: dict[str, Any]) -> dict[str, Any]:
     return {name: message[name] for name in KnownMessage.model_fields if name in message}
 
 
-def report_of(services: Services) -> dict[str, Any]:
-    """Return the report of `delayd status`, as this node sees the cluster. Takes a thread."""
-    config = services.node.config
-    return status_report(
-        services.bus,
-        services.coordination,
-        services.node.clock,
-        cluster=config.cluster,
-        prefix=config.prefix,
-        timeout_ms=TIMEOUT_MS,
-    )
-
-
 def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
     """Return as much of a report as a reader may see."""
+    nodes, problems = _seen_of_nodes(report, reader)
     shard = ShardView(
         shard=0,
         leader=report["master"],
@@ -130,12 +119,32 @@ def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
     return ClusterView(
         cluster=report["cluster"],
         healthy=report["healthy"],
-        problems=report["problems"],
+        problems=problems,
         shards=[shard],
         failing_targets=[
             FailingTargetView(**each)
             for each in report["failing_targets"]
             if reader.covers(each["topic"])
         ],
-        nodes=report["nodes"],
+        lateness=[
+            LatenessView(**each) for each in report["lateness"] if reader.covers(each["topic"])
+        ],
+        failovers=[FailoverView(**each) for each in report["failovers"]],
+        clocks=[ClockView(**each) for each in report["clocks"]],
+        nodes=nodes,
     )
+
+
+def _seen_of_nodes(
+    report: dict[str, Any], reader: ApiToken
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return what nodes say of themselves, and what a person must see to, without the targets that
+    the reader may not see."""
+    nodes, hidden = [], []
+    for node in report["nodes"]:
+        spared = node.get("spared_partitions") or []
+        mine = [each for each in spared if reader.covers(each["topic"])]
+        hidden += [f"messages for {each['topic']}/" for each in spared if each not in mine]
+        nodes.append({**node, "spared_partitions": mine} if spared else node)
+    problems = [each for each in report["problems"] if not each.startswith(tuple(hidden))]
+    return nodes, problems

@@ -3,14 +3,15 @@ first change comes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from delayd.bus import Bus
 from delayd.client import Client
 from delayd.client.connection import Connection, connect
 from delayd.client.redriving import Redriver
+from delayd.cluster.status import status_report
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
 from delayd.config.api_tokens import ApiTokens
@@ -18,6 +19,7 @@ from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
 from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.api.desk import Desk
+from delayd.node.monitoring.api.looking import ClusterLook
 from delayd.node.monitoring.node_view import NodeView
 
 READ_THREADS: Final = 2
@@ -62,7 +64,7 @@ class Requests:
             connection.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Services:
     """See the top of this file."""
 
@@ -74,11 +76,29 @@ class Services:
     reads: Desk = field(default_factory=lambda: Desk("reads", READ_THREADS))
     writes: Desk = field(default_factory=lambda: Desk("writes", WRITE_THREADS))
 
+    @cached_property
+    def look(self) -> ClusterLook:
+        """The cluster, for all who ask."""
+        return ClusterLook(self.reads, self.node.clock, lambda: report_of(self))
+
     def stop(self) -> None:
         """Begin nothing more, and release the client."""
         self.reads.stop()
         self.writes.stop()
         self.requests.close()
+
+
+def report_of(services: Services) -> dict[str, Any]:
+    """Return the report of `delayd status`, as this node sees the cluster. Takes a thread."""
+    config = services.node.config
+    return status_report(
+        services.bus,
+        services.coordination,
+        services.node.clock,
+        cluster=config.cluster,
+        prefix=config.prefix,
+        timeout_ms=TIMEOUT_MS,
+    )
 
 
 def services_of(

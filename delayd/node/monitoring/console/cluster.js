@@ -25,15 +25,17 @@ export function showEvent(event) {
   table(
     at("nodes"),
     `${many(cluster.nodes.length, "node")}, as each says of itself`,
-    ["node", "role", "ready", "release", "unread", "disk free", "memory", "checkpoint", "copied by"],
-    cluster.nodes.map(nodeRow),
+    ["node", "role", "ready", "release", "unread", "disk free", "memory", "checkpoint", "clock", "copied by"],
+    cluster.nodes.map((node) => nodeRow(node, cluster.clocks)),
   );
   showFailing(cluster.failing_targets);
+  showLateness(cluster.lateness);
+  showFailovers(cluster.failovers);
 }
 
-function nodeRow(node) {
+function nodeRow(node, clocks) {
   const named = link(node.admin, node.node);
-  if (!node.role) return [named, "does not answer", "", "", "", "", "", "", ""];
+  if (!node.role) return [named, "does not answer", "", "", "", "", "", "", "", ""];
   return [
     named,
     node.role,
@@ -43,8 +45,50 @@ function nodeRow(node) {
     `${bytes(node.disk?.free_bytes)}${node.disk?.room === "enough" ? "" : ` (${node.disk?.room})`}`,
     bytes(node.process?.memory_bytes),
     node.checkpoint_took_ms == null ? "" : `${node.checkpoint_took_ms} ms`,
+    clockOf(clocks.find((each) => each.node === node.node)),
     (node.snapshots ?? []).map((each) => each.fetcher).join(", ") || "nobody",
   ];
+}
+
+// Of a node that answered: what explains nothing but its clock.
+function clockOf(found) {
+  if (found === undefined) return "";
+  const broker = found.broker_drift_ms;
+  return `${found.offset_ms} ms${broker === null ? "" : `, broker ${broker} ms`}`;
+}
+
+const atMost = (ms) => (ms === null ? "over 1 h" : `${ms.toLocaleString()} ms`);
+
+// Who was slow lately comes first.
+const TARGETS_MAX = 20;
+
+function showLateness(targets) {
+  const shown = targets.slice(0, TARGETS_MAX);
+  table(
+    at("lateness"),
+    targets.length
+      ? `Messages of the last 5 min were late by at most${targets.length > TARGETS_MAX ? `; the latest ${TARGETS_MAX} of ${targets.length} targets` : ""}`
+      : "Nothing was delivered in the last 5 min.",
+    targets.length ? ["target", "messages", "half", "99 %", "99.9 %"] : [],
+    shown.map((each) => [
+      each.topic, each.messages.toLocaleString(),
+      atMost(each.p50_ms), atMost(each.p99_ms), atMost(each.p999_ms),
+    ]),
+  );
+}
+
+const nameOf = (owner) => owner.split("/")[0];
+
+function showFailovers(failovers) {
+  table(
+    at("failovers"),
+    failovers.length ? "The newest first, as far as a node that runs has seen them" : "None since the nodes were started.",
+    failovers.length ? ["at", "term", "from", "to", "gap"] : [],
+    failovers.map((each) => [
+      time(each.begun_ms), each.term, nameOf(each.former), nameOf(each.owner),
+      each.gap_ms === null ? "not known: nothing was due" : `${each.gap_ms.toLocaleString()} ms`,
+    ]),
+  );
 }
 
 // The page of another node, without the digest of its certificate.

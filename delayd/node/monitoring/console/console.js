@@ -7,7 +7,7 @@ import { at, clock, confirm, el } from "./dom.js";
 import { lookUp } from "./message.js";
 import { HEAT_MS, showWheel } from "./wheel.js";
 
-const STALE_MS = 2000;
+const STALE_MS = 1500; // events come each second: within 2 s of the last one it is said
 const GIVE_UP_MS = 10000; // a connection that is silent for so long is made anew
 const AGAIN_MS = 1000;
 
@@ -16,6 +16,7 @@ let last = null;
 let stream = new AbortController();
 let drawn_ms = -Infinity;
 let refused = false;
+let staleness = 0; // the timer that ends what is fresh
 
 async function follow() {
   for (;;) {
@@ -38,6 +39,8 @@ async function take(event) {
   showEvent(event);
   at("fresh").textContent = freshness(event);
   watch();
+  clearTimeout(staleness);
+  staleness = setTimeout(watch, STALE_MS + 1);
   if (heard_ms - drawn_ms > HEAT_MS) {
     drawn_ms = heard_ms;
     showWheel().catch((error) => (at("pending").textContent = error.message));

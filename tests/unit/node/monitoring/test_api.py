@@ -276,6 +276,7 @@ def test_the_cluster_is_shown_with_its_shard_and_its_nodes(ask: Client) -> None:
     assert [each["node"] for each in view["nodes"]] == ["n"]
     assert not view["healthy"] and "node n does not answer" in view["problems"]
     assert ask("GET", "/v1/targets/failing").json() == view["failing_targets"]
+    assert (view["lateness"], view["failovers"], view["clocks"]) == ([], [], [])
     health = ask("GET", "/v1/health").json()
     assert (health["role"], health["ready"], health["stalled"]) == ("master", True, None)
 

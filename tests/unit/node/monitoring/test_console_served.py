@@ -15,7 +15,7 @@ from api_node import TEAM, ApiNode, Client, api_node
 from one_node import wait_for
 
 from delayd.config.api_tokens import ANONYMOUS
-from delayd.node.monitoring.api import live, reads
+from delayd.node.monitoring.api import live, looking, services
 from delayd.node.monitoring.api.live import DUE_SLOTS, Live
 from delayd.node.monitoring.api.problems import BusyError
 from delayd.node.monitoring.api.services import Services
@@ -136,12 +136,16 @@ def test_so_many_listen_and_no_more_and_they_share_one_look(
     node: ApiNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[object] = []
+    report_of = services.report_of
 
-    def report_of(services: Services) -> dict[str, Any]:
-        looks.append(services)
-        return reads.report_of(services)
+    def counted(asked: Services) -> dict[str, Any]:
+        looks.append(asked)
+        return report_of(asked)
 
-    monkeypatch.setattr(live, "report_of", report_of)
+    monkeypatch.setattr(services, "report_of", counted)
+    monkeypatch.setattr(looking, "LOOK_MS", 10**9)
+    monkeypatch.setattr(node.services.look, "_taken_ms", None)
+    monkeypatch.setattr(node.services.look, "report", None)
     monkeypatch.setattr(live, "FIRST_LOOK_S", 60)
 
     async def play() -> None:
