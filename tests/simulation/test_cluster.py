@@ -205,13 +205,15 @@ def test_the_witness_sees_a_stuck_master_that_keeps_its_lease(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_run_replays_byte_for_byte() -> None:
+@pytest.mark.parametrize("more", [None, "differences"])
+def test_a_run_replays_byte_for_byte(more: str | None) -> None:
     """Nothing but the seed decides: not the process, its hashes, its files or the time of day."""
     runner = Path(__file__).with_name("run_seeds.py")
     digests = set()
+    asked = [] if more is None else [f"--{more}"]
     for hashes in ("1", "2"):
         said = subprocess.run(
-            [sys.executable, str(runner), "--first", "4", "--seeds", "2", "--jobs", "1"],
+            [sys.executable, str(runner), "--first", "4", "--seeds", "2", "--jobs", "1", *asked],
             env={**os.environ, "PYTHONHASHSEED": hashes},
             capture_output=True,
             text=True,
@@ -219,6 +221,7 @@ def test_a_run_replays_byte_for_byte() -> None:
         ).stdout
         lines = [line.split() for line in said.splitlines() if line.startswith("seed")]
         digests.add(tuple((line[1], line[5]) for line in lines))
-    here = tuple((str(seed), simulate(seed).digest) for seed in (4, 5))
+    played = [simulate(seed, differences=more == "differences") for seed in (4, 5)]
+    here = tuple((str(run.seed), run.digest) for run in played)
     assert digests == {here}
     assert here[0][1] != here[1][1]

@@ -30,12 +30,15 @@ class ReplacedDisks:
         weather: Weather,
         machines: list[Machine],
         newest_step: Callable[[], Step],
+        planted: dict[str, str],
     ) -> None:
-        """`newest_step` returns the last committed frontier."""
+        """`newest_step` returns the last committed frontier; `planted`: by machine, in what its
+        wheel was made to differ."""
         self._kernel = kernel
         self._weather = weather
         self._machines = machines
         self._newest_step = newest_step
+        self._planted = planted
 
     def run(self, chance: Random) -> None:
         """Replace a disk now and then, until all is quiet; as a task.
@@ -60,6 +63,7 @@ class ReplacedDisks:
 
     def _replace(self, machine: Machine) -> None:
         shutil.rmtree(machine.data_dir, ignore_errors=True)
+        self._planted.pop(machine.name, None)
         machine.platter.synced_bytes.clear()
         machine.platter.new_files.clear()
         machine.platter.judge = DiskJudge(machine.name, self._newest_step()).check

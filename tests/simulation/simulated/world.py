@@ -69,10 +69,9 @@ RATES: tuple[dict[str, int], ...] = (
 
 class World:
     """One run. `kinds`: the faults that it may draw from. Beside them zombie leaders (`zombies`),
-    leaders that hang (`hangs`) and disks that are short of room (`full_disks`). With `pulses` nodes
-    listen to their master, and at times hear what is not true.
     leaders that hang (`hangs`), disks that are short of room (`full_disks`), and an etcd that is
-    away for long (`etcd_away`).
+    away for long (`etcd_away`). With `pulses` nodes listen to their master, and at times hear what
+    is not true.
 
     `days`: instead of some seconds, play so many days; nothing happens in most of them.
     """
@@ -254,7 +253,8 @@ class World:
             losing, keeps = Random(f"{self.seed}: etcd"), self.guarantee == AT_LEAST_ONCE
             self._outside.spawn("etcd", lambda: lose_etcd(*ways, losing, may_be_emptied=not keeps))
         if self._replaces_disks:
-            disks = ReplacedDisks(self.kernel, self.weather, self.machines, self.newest_step)
+            there = self.kernel, self.weather, self.machines, self.newest_step
+            disks = ReplacedDisks(*there, self.differences.planted)
             of_disks = Random(f"{self.seed}: disks")
             self._outside.spawn("disks", lambda: disks.run(of_disks))
         if self._plants_differences:
@@ -272,7 +272,7 @@ class World:
             self._check_switched()
         self._end()
         if self._plants_differences:
-            self.differences.check()
+            self.differences.check(may_lack_room=self._full_disks)
 
     def pass_until(self, condition: Callable[[], bool]) -> None:
         """Run the nodes alone, without users or faults, for five minutes at most; not `run`."""
