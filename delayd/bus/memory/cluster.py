@@ -18,6 +18,7 @@ class MemoryCluster:
     def __init__(self, kafka: MemoryKafka, link: Link) -> None:
         self._kafka = kafka
         self._link = link
+        self._is_closed = False
         self._metadata = 0 if link.meets_zombies else kafka.isolations_count
 
     def broker_count(self, timeout_ms: int) -> int:
@@ -107,7 +108,8 @@ class MemoryCluster:
             return {place for place in partitions if self._is_answered(*place)}
 
     def close(self) -> None:
-        """See the port."""
+        """See the port; whoever asks it afterwards fails."""
+        self._is_closed = True
 
     def _is_answered(self, topic: str, number: int) -> bool:
         known = self._kafka.topics.get(topic)
@@ -128,5 +130,6 @@ class MemoryCluster:
         return [self._kafka.served_log(topic, log.number, self._metadata) for log in partitions]
 
     def _reach(self, timeout_ms: int) -> None:
+        assert not self._is_closed, "a cluster was asked after it was closed"
         if not self._link.up:
             raise KafkaUnreachableError(f"Kafka had no answer within {timeout_ms} ms")

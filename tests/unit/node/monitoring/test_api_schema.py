@@ -64,6 +64,7 @@ def test_no_request_meets_a_fault_or_an_answer_that_is_not_in_the_document(
 
     played = schema.find_operation_by_id(operation)
     checks = KNOWN.get_by_names(list(CHECKS))
+    texts = _texts(played.definition.raw)
     count = 0
 
     @given(case=played.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
@@ -78,6 +79,8 @@ def test_no_request_meets_a_fault_or_an_answer_that_is_not_in_the_document(
         nonlocal count
         # An empty list or object is nothing on the wire: what is sent is as documented.
         assume(all(value not in ([], {}) for value in (case.query or {}).values()))
+        # A number is text as well on the wire.
+        assume(not any(isinstance((case.query or {}).get(name), int | float) for name in texts))
         count += 1
         # A verdict comes at once, on a machine that has time.
         if mode == "positive" and (case.query or {}).get("wait"):
@@ -86,3 +89,14 @@ def test_no_request_meets_a_fault_or_an_answer_that_is_not_in_the_document(
 
     play()
     assert count >= 1
+
+
+def _texts(operation: dict[str, Any]) -> set[str]:
+    """Return the names in a query whose values are texts, or lists of such."""
+    found = set()
+    for each in operation.get("parameters", ()):
+        shapes = each["schema"].get("anyOf", [each["schema"]])
+        kinds = {shape.get("items", shape).get("type") for shape in shapes}
+        if each["in"] == "query" and "string" in kinds:
+            found.add(each["name"])
+    return found
