@@ -8,9 +8,9 @@ from one_node import TIMEOUT_MS, OneNode
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.cluster.topics import transactional_id
 from delayd.errors import KafkaUnreachableError
-from delayd.node.delivery.commits.transaction import TransactionCommit
+from delayd.node.delivery.commits.transaction import SLOW_INIT_MS, TransactionCommit
 from delayd.node.delivery.takeover_run import run_takeover
-from replication.takeover import Takeover
+from replication.takeover import FencePredecessors, PredecessorsFenced, Takeover
 
 ORDERS_BEFORE_THE_FENCE = 1
 ORDERS = 5
@@ -38,6 +38,28 @@ def test_a_takeover_ends_with_its_grant_wherever_it_is(tmp_path: Path, turns: in
     node.ingest()
     node.step()
     assert bool(node.failures) == (turns > ORDERS_BEFORE_THE_FENCE), "is the predecessor fenced?"
+    node.close()
+
+
+@pytest.mark.parametrize(("took_ms", "renewals"), [(SLOW_INIT_MS - 1, 0), (SLOW_INIT_MS, 1)])
+def test_what_waited_long_for_the_fence_asks_over_new_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_ms: int, renewals: int
+) -> None:
+    """docs/design/frontier.md, A broker that dies: old connections find successors late."""
+    node = OneNode(tmp_path, "orders")
+    frontiers = FrontierLog(node.bus, "delayd-frontier", 0)
+    producer = node.bus.transactional_producer(transactional_id(node.settings.realm, 0))
+    begin = producer.init_transactions
+
+    def slow(timeout_ms: int) -> None:
+        node.clock.now_ms += took_ms
+        begin(timeout_ms)
+
+    monkeypatch.setattr(producer, "init_transactions", slow)
+    renewed: list[int] = []
+    commit = TransactionCommit(producer, frontiers, node.clock, lambda: renewed.append(1))
+    assert isinstance(commit.obey(FencePredecessors()), PredecessorsFenced)
+    assert len(renewed) == renewals
     node.close()
 
 
