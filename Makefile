@@ -62,7 +62,7 @@ SANITIZED := env DELAYD_NATIVE=$(CURDIR)/build/native/libdelayd.sanitized.so PYT
 
 native-sanitize: setup  ## the native library's tests and 100,000 inputs of its fuzzer under ASan and UBSan (gcc)
 	$(BIN)/python native/build.py --sanitize
-	$(SANITIZED) $(BIN)/python -m pytest -p no:cacheprovider tests/unit/runtime/test_native.py tests/unit/runtime/test_native_scan.py tests/unit/bus/test_flat.py tests/unit/runtime/test_native_unpack.py tests/unit/bus/test_flat_reading.py tests/unit/bus/test_flat_writing.py tests/unit/bus/test_guarded.py tests/unit/node/replica/test_flat_ingest.py tests/unit/node/delivery/test_fast_step.py tests/unit/wheel/test_slot_index.py tests/unit/wheel/test_wheel_frames.py
+	$(SANITIZED) $(BIN)/python -m pytest -p no:cacheprovider tests/unit/runtime/test_native.py tests/unit/runtime/test_native_scan.py tests/unit/bus/test_flat.py tests/unit/runtime/test_native_unpack.py tests/unit/bus/test_flat_reading.py tests/unit/bus/test_flat_writing.py tests/unit/bus/test_guarded.py tests/unit/node/replica/test_flat_ingest.py tests/unit/node/replica/test_row_ingest.py tests/unit/node/delivery/test_fast_step.py tests/unit/wheel/test_slot_index.py tests/unit/wheel/test_wheel_frames.py
 	$(SANITIZED) $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED))
 
 demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them cancelled, through a killed master (ARGS="--orders 200000")

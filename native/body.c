@@ -9,6 +9,9 @@
 #define ARRAY_16 0xdc
 #define FIELDS 10
 
+static const uint8_t NO_ID[5] = {NIL, BIN_8, 0, 0xa0, 0}; /* id, digest, origin, attempt */
+static const uint8_t NO_RETRY[2] = {0xa0, 0};
+
 static uint8_t *put_big(uint8_t *at, uint64_t number, int bytes) {
     for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
         *at++ = (uint8_t)(number >> shift);
@@ -78,24 +81,25 @@ static uint8_t *put_uint(uint8_t *at, uint64_t number) {
     return put_big(at, number, width > 0 ? width : 1);
 }
 
-static int is_reserved(const struct request *request, int32_t place) {
-    return place == request->places[0] || place == request->places[1] ||
-           place == request->places[2];
+static const struct piece *key_of(const struct record *record, const struct request *request) {
+    return request->key.at != NULL ? &request->key : &record->key;
 }
 
 size_t body_bytes(const struct record *record, const struct request *request) {
     struct piece name, content;
     const uint8_t *at = record->headers;
     size_t bytes = 1 + str_bytes(&request->topic) + 1 + (size_t)uint_width((uint64_t)request->asked_ms);
-    bytes += bin_bytes(&record->key) + bin_bytes(&record->value);
+    bytes += bin_bytes(key_of(record, request)) + bin_bytes(&record->value);
     bytes += request->users < 16 ? 1 : 3;
     for (int32_t place = 0; place < record->header_count; place++) {
         at = record_header_read(at, record->key.at, &name, &content);
-        if (!is_reserved(request, place))
+        if (!is_reserved(&name))
             bytes += 1 + str_bytes(&name) + bin_bytes(&content);
     }
     bytes += request->partition < 0 ? 1 : 1 + (size_t)uint_width((uint64_t)request->partition);
-    return bytes + 5; /* no id, no digest, no origin, no attempt */
+    if (request->id.at == NULL)
+        return bytes + sizeof NO_ID;
+    return bytes + str_bytes(&request->id) + 2 + DIGEST_BYTES + sizeof NO_RETRY;
 }
 
 uint8_t *body_write(uint8_t *to, const struct record *record, const struct request *request) {
@@ -104,7 +108,7 @@ uint8_t *body_write(uint8_t *to, const struct record *record, const struct reque
     *to++ = 0x90 | FIELDS;
     to = put_str(to, &request->topic);
     to = put_uint(to, (uint64_t)request->asked_ms);
-    to = put_bin(to, &record->key);
+    to = put_bin(to, key_of(record, request));
     to = put_bin(to, &record->value);
     if (request->users < 16) {
         *to++ = (uint8_t)(0x90 | request->users);
@@ -114,7 +118,7 @@ uint8_t *body_write(uint8_t *to, const struct record *record, const struct reque
     }
     for (int32_t place = 0; place < record->header_count; place++) {
         at = record_header_read(at, record->key.at, &name, &content);
-        if (is_reserved(request, place))
+        if (is_reserved(&name))
             continue;
         *to++ = 0x92;
         to = put_str(to, &name);
@@ -124,8 +128,12 @@ uint8_t *body_write(uint8_t *to, const struct record *record, const struct reque
         *to++ = NIL;
     else
         to = put_uint(to, (uint64_t)request->partition);
-    static const uint8_t nothing[5] = {NIL, BIN_8, 0, 0xa0, 0};
-    return put_bytes(to, nothing, sizeof nothing);
+    if (request->id.at == NULL)
+        return put_bytes(to, NO_ID, sizeof NO_ID);
+    const struct piece digest = {request->digest, DIGEST_BYTES};
+    to = put_str(to, &request->id);
+    to = put_bin(to, &digest);
+    return put_bytes(to, NO_RETRY, sizeof NO_RETRY);
 }
 
 /* Bytes that are still to be read; `at` is NULL once something is not there, or not what it must be. */
@@ -228,9 +236,8 @@ int body_read(const uint8_t *data, size_t size, struct body *body) {
         take(&rest, 1);
     else
         partition = take_uint(&rest);
-    static const uint8_t nothing[5] = {NIL, BIN_8, 0, 0xa0, 0};
-    const uint8_t *end = take(&rest, sizeof nothing);
-    if (end == NULL || memcmp(end, nothing, sizeof nothing) != 0 || rest.at != rest.end ||
+    const uint8_t *end = take(&rest, sizeof NO_ID);
+    if (end == NULL || memcmp(end, NO_ID, sizeof NO_ID) != 0 || rest.at != rest.end ||
         fields != FIELDS || asked_ms > INT64_MAX || partition > INT32_MAX || !is_plain(&body->topic))
         return 0;
     body->asked_ms = (int64_t)asked_ms;

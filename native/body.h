@@ -1,7 +1,9 @@
-/* Bodies of plain messages: msgpack, as delayd/request/bodies.py lays them out.
+/* Bodies of messages: msgpack, as delayd/request/bodies.py lays them out.
  *
- *     body    := [topic, asked_ms, key, value, [header*], partition, nil, bin "", str "", 0]
+ *     body    := [topic, asked_ms, key, value, [header*], partition, id, digest, str "", 0]
  *     header  := [str name, bin content]
+ *     id, digest := nil, bin ""       of a plain message
+ *                 | str, bin 16
  *
  * Every value takes its shortest form, as Python's packer writes it. Longer ones are read, too.
  */

@@ -2,11 +2,7 @@
 
 #include <string.h>
 
-#include "body.h"
-#include "bytes.h"
-#include "crc32.h"
-#include "crc32c.h"
-#include "frames.h"
+#include "message.h"
 
 #define PLACES (2 * PACKED_MAX) /* of a hash table that is never more than half full */
 #define PROOF_TRAILS 12
@@ -27,8 +23,7 @@ struct packing {
     struct pack_result *result;
     struct table groups;
     struct table tallies;
-    uint32_t lanes[TOPICS_MAX];
-    uint32_t topic; /* the last record's */
+    struct topics topics;
     struct request requests[PACKED_MAX];
 };
 
@@ -73,29 +68,6 @@ static int is_covered(const struct pack_rules *rules, uint32_t lane, int64_t due
     return offset < cursor->offset;
 }
 
-static int is_topic(const struct packing *packing, uint32_t topic, const struct piece *name) {
-    const struct topic_place *place = &packing->room->topics[topic];
-    return place->bytes == (uint32_t)name->bytes &&
-           memcmp(packing->records + place->begin, name->at, place->bytes) == 0;
-}
-
-/* Find the topic among those of this call, or add it; 0 if it is one too many. */
-static int find_topic(struct packing *packing, const struct piece *name) {
-    struct pack_result *result = packing->result;
-    if (packing->topic < result->topics && is_topic(packing, packing->topic, name))
-        return 1;
-    for (packing->topic = 0; packing->topic < result->topics; packing->topic++)
-        if (is_topic(packing, packing->topic, name))
-            return 1;
-    if (result->topics == TOPICS_MAX)
-        return 0;
-    packing->room->topics[result->topics++] =
-        (struct topic_place){(uint32_t)(name->at - packing->records), (uint32_t)name->bytes};
-    packing->lanes[packing->topic] =
-        crc32_of(name->at, (size_t)name->bytes) % packing->rules->lanes;
-    return 1;
-}
-
 static uint32_t find_group(struct packing *packing, int64_t number, uint32_t is_hour) {
     struct group *groups = packing->room->groups;
     uint32_t at = place_of((uint64_t)number, is_hour);
@@ -110,15 +82,15 @@ static uint32_t find_group(struct packing *packing, int64_t number, uint32_t is_
 
 static void count(struct packing *packing, int64_t slot) {
     struct tally *tallies = packing->room->tallies;
-    uint32_t at = place_of((uint64_t)slot, packing->topic);
+    uint32_t at = place_of((uint64_t)slot, packing->topics.last);
     for (uint16_t found; (found = packing->tallies.places[at]) != 0; at = (at + 1) % PLACES)
-        if (tallies[found - 1].slot == slot && tallies[found - 1].topic == packing->topic) {
+        if (tallies[found - 1].slot == slot && tallies[found - 1].topic == packing->topics.last) {
             tallies[found - 1].count++;
             return;
         }
     uint32_t tally = packing->result->tallies++;
     packing->tallies.places[at] = (uint16_t)(tally + 1);
-    tallies[tally] = (struct tally){slot, packing->topic, 1};
+    tallies[tally] = (struct tally){slot, packing->topics.last, 1};
 }
 
 /* Give a plain record its place among the frames. */
@@ -131,14 +103,14 @@ static void place(struct packing *packing, const struct record *record,
     uint32_t number = find_group(packing, is_hour ? hour : slot, is_hour);
     struct group *group = &packing->room->groups[number];
     count(packing, is_hour && !rules->counts_slots ? hour * HOUR_SLOTS : slot);
-    uint32_t length = HEADER_BYTES + (uint32_t)body_bytes(record, request);
+    uint32_t length = message_bytes(record, request);
     packing->requests[result->stored] = *request;
     packing->room->packed[result->stored++] = (struct packed){
         .due_ms = due_ms,
         .offset = record->offset,
         .position = group->bytes,
         .length = length,
-        .lane = packing->lanes[packing->topic],
+        .lane = packing->topics.lanes[packing->topics.last],
         .group = number,
         .record = (uint32_t)(record->begin - packing->records),
     };
@@ -157,17 +129,8 @@ static void write_frame(const struct packing *packing, const struct packed *pack
     record_read(packing->records + packed->record, packing->size - packed->record, &record);
     struct group *group = &packing->room->groups[packed->group];
     uint8_t *frame = packing->room->frames + group->begin + packed->position;
-    uint8_t *at = put_number(frame, packed->length, 4) + 4;
-    at = put_number(at, form_of(KIND_MESSAGE), 4);
-    at = put_number(at, packed->lane, 2);
-    at = put_number(at, (uint64_t)record.partition, 2);
-    at = put_number(at, (uint64_t)record.offset, 8);
-    at = put_number(at, (uint64_t)record.append_ms, 8);
-    at = put_number(at, (uint64_t)packed->due_ms, 8);
-    body_write(at, &record, request);
-    uint32_t crc = crc32c(frame + PREFIX_BYTES, packed->length - PREFIX_BYTES);
-    put_number(frame + 4, crc, 4);
-    group->crcs += crc;
+    group->crcs +=
+        message_write(frame, packed->length, &record, request, packed->lane, packed->due_ms);
 }
 
 /* How many records are to be left to Python: up to where `run_min` in a row are plain. */
@@ -176,7 +139,8 @@ static uint32_t others_of(const uint8_t *records, size_t size, const struct pack
     struct request request;
     uint32_t seen = 0, plain = 0;
     while (seen < PACKED_MAX && plain < rules->run_min && record_read(records, size, &record)) {
-        plain = request_read(&record, &rules->limits, &request) ? plain + 1 : 0;
+        int is_plain = request_read(&record, &rules->limits, &request) == REQUEST_PLAIN;
+        plain = is_plain ? plain + 1 : 0;
         seen++;
         records += record.bytes;
         size -= record.bytes;
@@ -197,7 +161,7 @@ int delayd_pack(const uint8_t *records, size_t size, const struct pack_rules *ru
     memset(&packing.tallies, 0, sizeof packing.tallies);
     packing.records = records, packing.size = size;
     packing.rules = rules, packing.room = room, packing.result = result;
-    packing.topic = 0;
+    packing.topics = (struct topics){records, room->topics, 0, rules->lanes, 0, {0}};
     struct record record;
     struct request request;
     int is_whole = 1;
@@ -210,11 +174,11 @@ int delayd_pack(const uint8_t *records, size_t size, const struct pack_rules *ru
         if (!record_read(at, size - result->taken_bytes, &record))
             return 0;
         is_whole = is_in_order(&record, rules, result->next_offset) &&
-                   request_read(&record, &rules->limits, &request);
-        if (!is_whole || !find_topic(&packing, &request.topic))
+                   request_read(&record, &rules->limits, &request) == REQUEST_PLAIN;
+        if (!is_whole || !topics_find(&packing.topics, &request.topic))
             break;
         int64_t due_ms = request.asked_ms > record.append_ms ? request.asked_ms : record.append_ms;
-        if (!is_covered(rules, packing.lanes[packing.topic], due_ms, record.offset))
+        if (!is_covered(rules, packing.topics.lanes[packing.topics.last], due_ms, record.offset))
             place(&packing, &record, &request, due_ms);
         pass_time(result, record.append_ms, rules->trail_ms);
         result->next_offset = record.offset + 1;
@@ -227,6 +191,7 @@ int delayd_pack(const uint8_t *records, size_t size, const struct pack_rules *ru
         *result = (struct pack_result){.others = others > 0 ? others : result->taken + 1};
         return 1;
     }
+    result->topics = packing.topics.count;
     if (result->frames_bytes > room->frames_max)
         return 0;
     for (uint32_t group = 1; group < result->groups; group++)

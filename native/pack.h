@@ -15,9 +15,9 @@
 #include <stdint.h>
 
 #include "request.h"
+#include "topics.h"
 
 #define PACKED_MAX 1024 /* records of one call */
-#define TOPICS_MAX 64   /* different targets of one call; the run ends before the next one */
 #define SLOT_MS 1000
 #define HOUR_SLOTS 3600
 
@@ -71,11 +71,6 @@ struct tally {
     int64_t slot;
     uint32_t topic;
     uint32_t count;
-};
-
-struct topic_place {
-    uint32_t begin; /* in the records */
-    uint32_t bytes;
 };
 
 struct pack_result {

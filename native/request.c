@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-#define RESERVED "delayd-"
-#define RESERVED_BYTES 7
+#include "murmur2.h"
+
 #define TOPIC_BYTES_MAX 249
 #define DUE_DIGITS_MAX 14   /* 15 and more may be beyond the last due time */
 #define DELAY_DIGITS_MAX 15
 #define PARTITION_DIGITS_MAX 10
 #define PARTITION_MAX 2147483647
+#define ID_BYTES_MAX 256
 #define APPEND_MS_MAX ((int64_t)1 << 53) /* so that no sum here overflows */
 /* Numbers that look like seconds are refused, unless the cluster's rules are old. */
 #define SECONDS_MIN 1000000000
@@ -106,72 +107,121 @@ static int64_t asked_ms_of(char kind, const struct piece *text, int64_t append_m
     }
 }
 
-/* What a header of delayd's is for: a letter, 0 if it is not one of a plain schedule. */
+/* What a header of delayd's is for: a letter, 0 if it is left to Python. */
 static char kind_of(const struct piece *name) {
     const struct piece rest = {name->at + RESERVED_BYTES, name->bytes - RESERVED_BYTES};
     if (is(&rest, "topic"))
         return 't';
     if (is(&rest, "due"))
         return 'd';
+    if (is(&rest, "id"))
+        return 'i';
     if (is(&rest, "delay"))
         return 'w';
     if (is(&rest, "level"))
         return 'l';
+    if (is(&rest, "op"))
+        return 'o';
+    if (is(&rest, "key"))
+        return 'k';
     return is(&rest, "partition") ? 'p' : 0;
 }
 
-static int is_ascii(const struct piece *name) {
+static int is_ascii(const struct piece *text) {
     uint8_t any = 0;
-    for (int at = 0; at < name->bytes; at++)
-        any |= name->at[at];
+    for (int at = 0; at < text->bytes; at++)
+        any |= text->at[at];
     return any < 0x80;
 }
 
-int request_read(const struct record *record, const struct request_limits *limits,
-                 struct request *request) {
-    if (record->header_count < 2 || record->header_count > HEADERS_MAX || record->append_ms < 0 ||
-        record->append_ms > APPEND_MS_MAX || record->offset < 0)
+/* Note a text of its own: once, in ASCII, and not empty. */
+static int note_text(struct piece *to, const struct piece *content) {
+    int is_good = to->at == NULL && content->bytes > 0 && is_ascii(content);
+    *to = *content;
+    return is_good;
+}
+
+/* Note what a header of delayd's says; 0 if it is left to Python. */
+static int note(struct request *request, const struct request_limits *limits,
+                const struct piece *name, const struct piece *content) {
+    switch (kind_of(name)) {
+    case 't':
+        return note_text(&request->topic, content) && topic_is_legal(content, limits);
+    case 'p':
+        if (request->partition >= 0)
+            return 0;
+        request->partition = whole_number(content, PARTITION_DIGITS_MAX);
+        return request->partition >= 0 && request->partition <= PARTITION_MAX;
+    case 'i':
+        return note_text(&request->id, content) && content->bytes <= ID_BYTES_MAX;
+    case 'k':
+        return note_text(&request->key, content);
+    case 'o':
+        if (request->op != OP_NONE)
+            return 0;
+        request->op = is(content, "schedule") ? OP_SCHEDULE
+                      : is(content, "cancel") ? OP_CANCEL
+                                              : OP_NONE;
+        return request->op != OP_NONE;
+    case 0:
         return 0;
+    default:
+        request->when_name = *name;
+        return note_text(&request->when, content);
+    }
+}
+
+/* Read all headers; 0 if one of them is left to Python, or the record is too large. */
+static int read_headers(const struct record *record, const struct request_limits *limits,
+                        struct request *request) {
     uint64_t size = RECORD_ALLOWANCE + HEADER_ALLOWANCE * (uint64_t)record->header_count;
     size += record->key.bytes > 0 ? (uint64_t)record->key.bytes : 0;
     size += record->value.bytes > 0 ? (uint64_t)record->value.bytes : 0;
     const uint8_t *at = record->headers;
-    struct piece name, content, when = {NULL, 0};
-    char when_kind = 0;
-    int found = 0;
-    *request = (struct request){.partition = -1, .places = {NO_HEADER, NO_HEADER, NO_HEADER}};
+    struct piece name, content;
     for (int32_t place = 0; place < record->header_count; place++) {
         at = record_header_read(at, record->key.at, &name, &content);
         if (at == NULL || content.bytes < 0 || !is_ascii(&name))
             return 0;
         size += (uint64_t)name.bytes + (uint64_t)content.bytes;
-        if (name.bytes < RESERVED_BYTES || memcmp(name.at, RESERVED, RESERVED_BYTES) != 0) {
+        if (!is_reserved(&name))
             request->users++;
-            continue;
-        }
-        char kind = kind_of(&name);
-        if (kind == 0 || found == 3)
+        else if (!note(request, limits, &name, &content))
             return 0;
-        request->places[found++] = place;
-        if (kind == 't') {
-            if (request->topic.at != NULL || !topic_is_legal(&content, limits))
-                return 0;
-            request->topic = content;
-        } else if (kind == 'p') {
-            int64_t partition = whole_number(&content, PARTITION_DIGITS_MAX);
-            if (request->partition >= 0 || partition < 0 || partition > PARTITION_MAX)
-                return 0;
-            request->partition = partition;
-        } else if (when_kind != 0) {
-            return 0;
-        } else {
-            when_kind = kind;
-            when = content;
-        }
     }
-    if (at != record->key.at || request->topic.at == NULL || when_kind == 0 ||
-        size > limits->record_bytes_max)
+    return at == record->key.at && size <= limits->record_bytes_max;
+}
+
+/* Is the id the record's key, and is the record where such a key belongs? */
+static int id_is_in_place(const struct record *record, const struct request_limits *limits,
+                          const struct piece *id) {
+    if (record->key.bytes != id->bytes || memcmp(record->key.at, id->at, (size_t)id->bytes) != 0)
         return 0;
-    request->asked_ms = asked_ms_of(when_kind, &when, record->append_ms, limits);
-    return request->asked_ms >= 0 && request->asked_ms - record->append_ms <= limits->max_delay_ms;
+    uint32_t hash = murmur2(id->at, (size_t)id->bytes) & 0x7fffffffu;
+    return record->partition >= 0 && hash % limits->partitions == (uint32_t)record->partition;
+}
+
+enum request_kind request_read(const struct record *record, const struct request_limits *limits,
+                               struct request *request) {
+    *request = (struct request){.partition = -1};
+    if (record->header_count < 2 || record->header_count > HEADERS_MAX || record->append_ms < 0 ||
+        record->append_ms > APPEND_MS_MAX || record->offset < 0 ||
+        !read_headers(record, limits, request))
+        return REQUEST_OTHER;
+    int has_id = request->id.at != NULL;
+    if (has_id && !id_is_in_place(record, limits, &request->id))
+        return REQUEST_OTHER;
+    if (request->op == OP_CANCEL) {
+        int is_more = request->topic.at != NULL || request->when.at != NULL ||
+                      request->key.at != NULL || request->partition >= 0;
+        return has_id && !is_more ? REQUEST_CANCEL : REQUEST_OTHER;
+    }
+    if (request->topic.at == NULL || request->when.at == NULL ||
+        (!has_id && (request->op != OP_NONE || request->key.at != NULL)))
+        return REQUEST_OTHER;
+    char when = kind_of(&request->when_name);
+    request->asked_ms = asked_ms_of(when, &request->when, record->append_ms, limits);
+    if (request->asked_ms < 0 || request->asked_ms - record->append_ms > limits->max_delay_ms)
+        return REQUEST_OTHER;
+    return has_id ? REQUEST_KEYED : REQUEST_PLAIN;
 }

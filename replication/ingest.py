@@ -84,6 +84,11 @@ class Op(IntEnum):
     """The master's own: say what cancel markers came to. `ids.settle` does the rest."""
 
 
+# Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
+_SCHEDULE, _REJECT, _CANCEL, _REPLACE = Op.SCHEDULE, Op.REJECT, Op.CANCEL, Op.REPLACE
+_SWITCH, _SETTLE = Op.SWITCH, Op.SETTLE
+
+
 class Asked(NamedTuple):
     """The parts of a request that ingest decides by."""
 
@@ -186,6 +191,16 @@ def ingest_plain(
     return _made(Rank, (due_ms, partition, offset)), _made(LogState, (offset + 1, *times))
 
 
+def first_of_id(due_ms: int, offset: int, lane: int, digest: bytes) -> IdState:
+    """Decide a schedule under an id of which nothing is remembered, as what `ingest_plain` says is
+    its due time: it is stored, too. Return the state of the id.
+
+    All that `ingest` does with the most frequent id, beside `ingest_plain`.
+    """
+    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1))
+    return _made(IdState, ((message,), (), -1, None, -1))
+
+
 def ingest(
     state: LogState,
     partition: int,
@@ -203,18 +218,18 @@ def ingest(
     rank, after = ingest_plain(state, partition, offset, append_ms, asked.due_ms, trail_ms)
     as_of_ms = after.as_of_ms(append_ms)
     op = asked.op
-    if op is Op.REJECT:
+    if op is _REJECT:
         return Decision(None, PendingReply.REJECTED, after)
-    if op in (Op.SWITCH, Op.SETTLE):
+    if op is _SWITCH or op is _SETTLE:
         return Decision(None, PendingReply.NONE, after)
-    if op is Op.SCHEDULE and not asked.has_id:
+    if op is _SCHEDULE and not asked.has_id:
         return Decision(rank, PendingReply.NONE, after)
-    message = LiveMessage(rank.due_ms, offset, asked.lane, asked.digest, asked.origin)
-    if op is Op.SCHEDULE:
+    message = _made(LiveMessage, (rank.due_ms, offset, asked.lane, asked.digest, asked.origin))
+    if op is _SCHEDULE:
         return _schedule(rank, after, as_of_ms, message, known.id)
     is_steady = trail_ms > 0
-    if op in (Op.CANCEL, Op.REPLACE):
-        if op is Op.REPLACE and is_steady and asked.has_own_time:
+    if op is _CANCEL or op is _REPLACE:
+        if op is _REPLACE and is_steady and asked.has_own_time:
             is_recent = asked.due_ms + id_memory_ms >= as_of_ms
             if is_repeated(known.id, message.digest, is_recent, as_of_ms, id_memory_ms):
                 return _repetition(offset, after, known.id)

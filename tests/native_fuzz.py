@@ -143,6 +143,7 @@ def main() -> int:
         print(
             f"seed {seed}, {what}: {report.inputs:,} inputs, {report.taken:,} taken by the "
             f"library, {report.broken:,} broken"
+            + (f", {report.about_ids:,} records about ids" if report.about_ids else "")
         )
         if report.difference is not None:
             print(f"a difference: {report.difference.hex()}")

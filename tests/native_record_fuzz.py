@@ -5,6 +5,7 @@ anything else; some with a byte changed, lost or doubled. Where the library pack
 frame must be Python's; where it leaves a plain record to Python, nothing is lost, and nothing said.
 """
 
+import contextlib
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -12,12 +13,30 @@ from typing import Final
 from cluster_settings import LANES, REQUEST_LIMITS
 
 from delayd.bus import UNREADABLE_HEADERS, Headers, Record
-from delayd.bus.flat import FlatRecords, flattened
+from delayd.bus.flat import FlatRecords, flattened, record_at
+from delayd.bus.murmur2 import partition_of
 from delayd.bus.unreadable import weight_max
 from delayd.node.replica.fast_ingest import FastIngest
+from delayd.request import Op, Request, message_body, parse
 from delayd.runtime import native
 from delayd.runtime.native.flat import Surveyor
-from delayd.runtime.native.packing import Packer, PackRules, Run
+from delayd.runtime.native.packing import Packer, PackRules, Run, limits_of
+from delayd.runtime.native.rows import (
+    CANCEL,
+    ID,
+    ID_BYTES,
+    KEYED,
+    KIND,
+    OTHER,
+    PLAIN,
+    Row,
+    RowReader,
+    Rows,
+)
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.frame import packed
+from replication.rank import lane_of
+from replication.settings import TRACING_HEADERS
 
 APPEND_MS: Final = 1_700_000_000_000
 TOLD_EVERY: Final = 500_000
@@ -42,6 +61,21 @@ CONTENTS: Final = (
     *(b"1700000010000", b"999999999", b"1000000000", b"9999999999", b"10000000000", b"1" * 15),
     *(b"2023-11-14T22:13:20.5Z", "\u0661".encode(), b" 1", b"1 ", None),
 )
+IDS: Final = tuple(
+    id
+    for id in (*(b"order-%d" % n for n in range(40)), *(b"x" * n for n in range(250, 258)))
+    if partition_of(id, REQUEST_LIMITS.partitions) == 1
+)
+"""Those that belong where the records are."""
+MORE: Final[Headers] = [
+    ("delayd-op", b"schedule"),
+    ("delayd-op", b"replace"),
+    ("delayd-key", b"k"),
+    ("delayd-key", "\xfc".encode()),
+    ("TRACEPARENT", b"1"),
+    ("x-b3-", b"2"),
+    ("x-b3", b"3"),
+]
 DUES: Final[Headers] = [
     ("delayd-delay", b"10s"),
     ("delayd-due", b"1700000010000"),
@@ -56,6 +90,8 @@ class Report:
     inputs: int = 0
     taken: int = 0
     """By the library: frames that it scanned, or records that it packed, one at least."""
+    about_ids: int = 0
+    """Records of schedules with an id and of cancels that the library read."""
     broken: int = 0
     """Of which both said that they are broken."""
     difference: bytes | None = None
@@ -65,14 +101,14 @@ class Report:
 def fuzz_records(library: native.Library, random: Random, inputs: int) -> Report:
     """Compare so many inputs; end at the first difference."""
     report, surveyor = Report(), Surveyor(library)
-    packer = Packer(
-        library,
+    limits = limits_of(
         max_delay_ms=REQUEST_LIMITS.max_delay_ms,
         record_bytes_max=REQUEST_LIMITS.record_bytes_max,
+        partitions=REQUEST_LIMITS.partitions,
         prefix=REQUEST_LIMITS.prefix,
-        lanes=LANES,
-        run_min=1,
     )
+    packer = Packer(library, limits, lanes=LANES, run_min=1)
+    reader = RowReader(library, limits, lanes=LANES, uncounted=TRACING_HEADERS)
     fast = FastIngest(REQUEST_LIMITS, LANES)
     while report.inputs < inputs:
         records = [a_record(random, offset) for offset in range(random.randrange(1, 6))]
@@ -90,12 +126,15 @@ def fuzz_records(library: native.Library, random: Random, inputs: int) -> Report
                 break
             # Nobody packs these; it must end all the same.
             pack(packer, random, data, len(data))
+            rows_or_nothing(reader, data)
             continue
         taken = compared(packer, random, fast, flat)
-        if taken is None:
+        about_ids = rows_compared(reader, fast, flat)
+        if taken is None or about_ids is None:
             report.difference = bytes(data)
             break
         report.taken += taken > 0
+        report.about_ids += about_ids
         if report.inputs % TOLD_EVERY == 0:
             print(f"{report.inputs:,} inputs of records", flush=True)
     return report
@@ -157,8 +196,64 @@ def compared(packer: Packer, random: Random, fast: FastIngest, flat: FlatRecords
     return taken
 
 
+def rows_or_nothing(reader: RowReader, data: bytearray) -> None:
+    """Read damaged records: it must end, and within its bounds."""
+    with contextlib.suppress(ValueError):
+        reader.read(data, 0, len(data))
+
+
+def rows_compared(reader: RowReader, fast: FastIngest, flat: FlatRecords) -> int | None:
+    """Return how many rows are about ids; None if one does not say of its record what Python says.
+    Anything may be left to it."""
+    data, at, end = flat.place
+    records, done, about_ids = list(flat), 0, 0
+    while at < end:
+        read = reader.read(data, at, end)
+        if not read.rows:
+            return None
+        for row in read.rows:
+            if not row_is_right(read, row, records[done], fast):
+                return None
+            done += 1
+            about_ids += row[KIND] in (KEYED, CANCEL)
+        at = read.end
+    return about_ids if done == len(records) else None
+
+
+def row_is_right(read: Rows, row: Row, record: Record, fast: FastIngest) -> bool:
+    """Return whether a row is that of its record."""
+    offset, append_ms, due_ms, kind, partition, epoch, lane, topic, begin, *_ = row
+    if (offset, partition, epoch) != (record.offset, record.partition, record.leader_epoch):
+        return False
+    if kind == OTHER:
+        return record_at(read.data, read.begin + begin)[0] == record
+    asked = parse(record, REQUEST_LIMITS)
+    if not isinstance(asked, Request) or append_ms != record.append_ms:
+        return False
+    if kind != PLAIN:
+        id_at = read.begin + row[ID]
+        if (asked.id or "").encode() != read.data[id_at : id_at + row[ID_BYTES]]:
+            return False
+    if kind == CANCEL:
+        return asked == Request(Op.CANCEL, None, 0, 0, None, None, [], None, asked.id)
+    *_, frame_at, size, crc, digest = row
+    frame = packed(
+        Frame(due_ms, partition, offset, lane, FrameKind.MESSAGE, append_ms, message_body(asked))
+    )
+    return (
+        asked.op is Op.SCHEDULE
+        and (asked.id is None) == (kind == PLAIN)
+        and digest == (asked.digest or bytes(16))
+        and due_ms == max(asked.due_ms, append_ms)
+        and read.topics[topic] == asked.topic
+        and lane == lane_of(asked.topic, LANES)
+        and (bytes(read.frames[frame_at : frame_at + size]), crc) == (frame.data, frame.crc)
+        and (kind == KEYED or fast.pack([record]) == [frame])
+    )
+
+
 def a_record(random: Random, offset: int) -> Record:
-    """Return a record that is plain, nearly plain, or anything."""
+    """Return a record that is plain, nearly plain, or anything; often with an id, or a cancel."""
     headers: Headers = [
         ("delayd-topic", random.choice((b"orders", b"pay.ments-1_"))),
         random.choice(DUES),
@@ -169,6 +264,15 @@ def a_record(random: Random, offset: int) -> Record:
         headers.append(
             (random.choice(("a", "trace", "h" * 40)), random.randbytes(random.randrange(9)))
         )
+    key = random.choice((None, b"", b"k", b"k" * 300))
+    if random.random() < 0.6:
+        if random.random() < 0.3:
+            headers = [each for each in headers if not each[0].startswith("delayd-")]
+            headers.append(("delayd-op", b"cancel"))
+        key = random.choice(IDS)
+        headers.append(("delayd-id", key))
+        if random.random() < 0.2:
+            headers.append(random.choice(MORE))
     for _ in range(random.choice((0, 0, 0, 1, 2))):
         spoilt = (random.choice(NAMES), random.choice(CONTENTS))
         if random.random() < 0.5:
@@ -176,7 +280,6 @@ def a_record(random: Random, offset: int) -> Record:
         else:
             headers.append(spoilt)
     random.shuffle(headers)
-    key = random.choice((None, b"", b"k", b"k" * 300))
     value = random.choice((None, b"", b"v", random.randbytes(300), bytes(70_000)))
     append_ms = APPEND_MS + random.choice((0, 1, 7_200_000, -APPEND_MS, -APPEND_MS - 1))
     return Record(1 if random.random() < 0.98 else 2, offset, 0, append_ms, key, value, headers)

@@ -59,17 +59,18 @@ class FlatRecords(Sequence[Record]):
         if isinstance(index, slice):
             first, last, step = index.indices(len(self))
             assert step == 1, "records stay in their order"
-            return self._part(self._at(first), self._at(max(first, last)))
+            return self._part(self.place_of(first), self.place_of(max(first, last)))
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        return record_at(self._data, self._at(index % len(self)))[0]
+        return record_at(self._data, self.place_of(index % len(self)))[0]
 
     def __add__(self, more: "FlatRecords") -> "FlatRecords":
         if not self or not more:
             return self or more
         return FlatRecords(self._surveyor, bytearray().join((self._view(), more._view())))
 
-    def _at(self, index: int) -> int:
+    def place_of(self, index: int) -> int:
+        """Return where in the bytes a record begins; where the last one ends if there are fewer."""
         if index >= len(self):
             return self._end
         return self._surveyor.skip(self._data, self._begin, self._end, index)

@@ -216,9 +216,13 @@ class Catalogue:
 
     def note(self, key: bytes) -> bytes | None:
         """Return the value of one line of id memory."""
+        return self.each_note((key,))[0]
+
+    def each_note(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """Return the values of these lines of id memory, in their order."""
+        get = self._db.get
         with self._translated():
-            value: bytes | None = self._db.get(key, verify_checksums=True)
-        return value
+            return [get(key, verify_checksums=True) for key in keys]
 
     def notes(self, first: bytes, stop: bytes, count_max: int) -> list[tuple[bytes, bytes]]:
         """Return up to so many lines of id memory, from `first` up to `stop`. May be cut short."""

@@ -10,17 +10,17 @@
     "k" due_ms:u64 partition:u16 offset:u64    see kills.py                 a killed message
 
 `name` is "i" + id, or "r" + source of a redriven letter, or "c" + offset of a continued message. A
-state has one line in the queue "e" for each time that its end moved; lines that were too early are
-dropped when their time comes.
+state has one line in the queue "e" for each time that its end moved, and always one for its end as
+it is; lines that were too early are dropped when their time comes.
 
 Invariant: a state is dropped as a whole, after its partition's log time has passed `forget_ms` and
 the frontier has covered all messages in it (docs/design/frontier.md, "Forgetting").
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -61,8 +61,14 @@ class Remembered(NamedTuple):
     """A state and its targets."""
 
     state: IdState
-    topics: dict[int, str]
+    topics: Mapping[int, str]
     """Targets of its live messages, by offset."""
+    forget_ms: int = -1
+    """When it is looked at again, in log time; -1 if nothing is remembered."""
+
+
+UNKNOWN: Final = Remembered(NOTHING, NO_TOPICS)
+"""Nothing is remembered."""
 
 
 class IdMemory:
@@ -83,9 +89,13 @@ class IdMemory:
     def recall(self, partition: int, name: bytes) -> Remembered:
         """Return the state with the targets of its live messages, as far as they are known."""
         value = self._layers.get(_STATE.pack(b"i", partition) + name)
-        if value is None:
-            return Remembered(NOTHING, {})
-        return _unpack(value)
+        return UNKNOWN if value is None else _unpack(value)
+
+    def recall_each(self, keys: Sequence[tuple[int, bytes]]) -> list[Remembered]:
+        """Return what `recall` returns of each partition and name, in their order."""
+        wanted = [_STATE.pack(b"i", partition) + name for partition, name in keys]
+        values = self._layers.get_each(wanted)
+        return [UNKNOWN if value is None else _unpack(value) for value in values]
 
     def remember(
         self,
@@ -94,21 +104,27 @@ class IdMemory:
         state: IdState,
         keep_ms: int,
         topics: Mapping[int, str] = NO_TOPICS,
+        before_ms: int = -1,
     ) -> None:
         """Replace a state; it is kept until log time passes its last due time by `keep_ms`.
 
-        `topics`: targets of its live messages, by offset.
+        `topics`: targets of its live messages, by offset. `before_ms`: `forget_ms` of the state
+        that is replaced, which has a line in the queue.
         """
-        told = [topics.get(message.offset, "") for message in state.live] if topics else ()
-        *known, settled, replaced_by = state
-        fields = known if settled is None else [*known, settled]
+        live, killed, killed_by, settled, replaced_by = state
+        fields: list[Any] = [keep_ms, live, killed, killed_by]
+        if settled is not None:
+            fields.append(settled)
         if replaced_by >= 0:
             fields.append(replaced_by)
-        self._layers.put(_STATE.pack(b"i", partition) + name, _pack((keep_ms, *fields, *told)))
+        if topics:
+            fields += [topics.get(message.offset, "") for message in live]
+        self._layers.put(_STATE.pack(b"i", partition) + name, _pack(fields))
         forget_ms = state.last_due_ms + keep_ms
-        key = _QUEUE.pack(b"e", partition, forget_ms) + name
-        self._front(_STATE.pack(b"e", partition)).put(key)
-        self._layers.put(key, b"")
+        if forget_ms != before_ms:
+            key = _QUEUE.pack(b"e", partition, forget_ms) + name
+            self._front(_STATE.pack(b"e", partition)).put(key)
+            self._layers.put(key, b"")
 
     def kill(self, rank: Rank) -> Kill | None:
         """Return the kill of the message of this rank; None if it was not killed."""
@@ -136,13 +152,23 @@ class IdMemory:
 
     def note_kill(self, rank: Rank, kill: Kill) -> None:
         """Note that the message of this rank was killed, or a continuation of it refused."""
-        if kill.topic and self.kill(rank) is None:
-            self._on_kill(rank, kill.topic)
-        self._front(KILLS).put(kill_key(rank))
-        self._layers.put(kill_key(rank), kill_value(kill))
+        self.note_kills({rank: kill})
+
+    def note_kills(self, kills: Mapping[Rank, Kill]) -> None:
+        """Note several kills, by the ranks of the messages."""
+        keys = [kill_key(rank) for rank in kills]
+        found = self._layers.get_each(keys)
+        for key, before, (rank, kill) in zip(keys, found, kills.items(), strict=True):
+            if kill.topic and before is None:
+                self._on_kill(rank, kill.topic)
+            self._front(KILLS).put(key)
+            self._layers.put(key, kill_value(kill))
 
     def _front(self, prefix: bytes) -> QueueFront:
-        return self._queues.setdefault(prefix, QueueFront(prefix))
+        front = self._queues.get(prefix)
+        if front is None:
+            front = self._queues[prefix] = QueueFront(prefix)
+        return front
 
     def forget(
         self,
@@ -228,7 +254,7 @@ def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
 
 
 def _unpack(value: bytes) -> Remembered:
-    _, live, killed, killed_by, *topics = msgpack.unpackb(value, use_list=False)
+    keep_ms, live, killed, killed_by, *topics = msgpack.unpackb(value, use_list=False)
     settled = None
     if topics and isinstance(topics[0], tuple):
         (marker_offset, by_it, done, is_replace, at_ms), *topics = topics
@@ -239,7 +265,8 @@ def _unpack(value: bytes) -> Remembered:
     known = tuple(LiveMessage(*m) for m in live)
     state = IdState(known, _killed(killed), killed_by, settled, replaced_by)
     offsets = (message.offset for message in state.live)
-    return Remembered(state, dict(zip(offsets, topics, strict=False)))
+    told = dict(zip(offsets, topics, strict=False))
+    return Remembered(state, told, state.last_due_ms + keep_ms)
 
 
 def _killed(fields: Iterable[tuple[int, int, int, int]]) -> tuple[KilledMessage, ...]:

@@ -9,7 +9,7 @@ except that LevelDB may take in `captured` meanwhile: both give the same value.
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import TypeAlias
 
 from delayd.wheel.catalogue import Catalogue
@@ -33,6 +33,21 @@ class Layers:
         if key in self._captured:
             return self._captured[key]
         return self._catalogue.note(key)
+
+    def get_each(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these keys as of now, in their order."""
+        fresh, captured = self._fresh, self._captured
+        values = [fresh[key] if key in fresh else captured.get(key) for key in keys]
+        # Sorted, so that keys of one table are read one after the other.
+        below = sorted(
+            (key, place)
+            for place, key in enumerate(keys)
+            if values[place] is None and key not in fresh and key not in captured
+        )
+        found = self._catalogue.each_note(key for key, _ in below)
+        for (_, place), value in zip(below, found, strict=True):
+            values[place] = value
+        return values
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change a value; None deletes it. Durable with the next checkpoint."""
@@ -87,8 +102,10 @@ class QueueFront:
 
     def put(self, key: bytes) -> None:
         """Note a line that was put, and is not in LevelDB yet."""
-        self._fresh = _lower(self._fresh, key)
-        self.first = min(self.first, key)
+        if self._fresh is None or key < self._fresh:
+            self._fresh = key
+        if key < self.first:
+            self.first = key
 
     def move_to(self, key: bytes) -> None:
         """Note that all lines in LevelDB before this key were deleted."""

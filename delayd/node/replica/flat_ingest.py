@@ -1,24 +1,30 @@
 """The native path of ingest: flat records become frames by segment in C, run by run.
 
-It takes what `fast_ingest.py` takes, and leaves all else to `Replica.take`, in the order of the
-records. The lock is held only while a run that is packed goes into the wheel: if by then other
-rules hold (an hour has become near, say), it is packed again.
+A run of plain schedules is packed as a whole (`native/pack.h`). What lies between runs is read into
+rows (`native/rows.h`), of which Python decides (`row_ingest.py`). The lock is held only while
+a run or a piece of rows goes into the wheel: if by then other rules hold for a run (an hour has
+become near, say), it is packed again.
 
-Invariant: wheel, log time and positions are what `Replica.take` makes of the same records in the
-same pieces (`tests/unit/node/replica/test_flat_ingest.py`).
+Invariant: wheel, log time, positions and what is remembered of ids are what `Replica.take` makes of
+the same records in the same pieces (`tests/unit/node/replica/test_flat_ingest.py`).
 """
 
 from typing import Final, Protocol
 
 from delayd.bus import Record
 from delayd.bus.flat import RECORD, FlatRecords, record_at
+from delayd.node.replica.ingest_batch import Piece
+from delayd.node.replica.row_ingest import RowPiece
 from delayd.node.replica.told import Rejected
 from delayd.request import RequestLimits
 from delayd.runtime import native
-from delayd.runtime.native.packing import Packer, PackRules, Run
+from delayd.runtime.native.packing import Packer, PackRules, Run, limits_of
+from delayd.runtime.native.rows import RowReader
+from replication.rules import is_steady
+from replication.settings import TRACING_HEADERS
 
 PLAIN_RUN_MIN: Final = 16
-"""Fewer plain records in a row are taken by Python: a call takes as long as ten of them do."""
+"""Fewer plain records in a row become rows: a call takes as long as some of them do."""
 OFFSET_FIELD: Final = 2
 """Of `RECORD`."""
 
@@ -26,8 +32,13 @@ OFFSET_FIELD: Final = 2
 class Taker(Protocol):
     """What ingests: a replica."""
 
+    limits: RequestLimits
+
     def take(self, records: list[Record]) -> list[Rejected]:
         """Ingest records that are not packed."""
+
+    def take_piece(self, piece: Piece) -> None:
+        """Ingest a piece."""
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return how a run is packed that begins there."""
@@ -43,46 +54,62 @@ class FlatIngest:
         """`limits` of the cluster: those that never change are used."""
         self._packer: Packer | None = None
         if native.library is not None:
-            self._packer = Packer(
-                native.library,
+            fixed = limits_of(
                 max_delay_ms=limits.max_delay_ms,
                 record_bytes_max=limits.record_bytes_max,
+                partitions=limits.partitions,
                 prefix=limits.prefix,
-                lanes=lanes,
-                run_min=PLAIN_RUN_MIN,
             )
+            self._packer = Packer(native.library, fixed, lanes=lanes, run_min=PLAIN_RUN_MIN)
+            uncounted = (*TRACING_HEADERS, *limits.tracing_headers)
+            self._reader = RowReader(native.library, fixed, lanes=lanes, uncounted=uncounted)
 
     def take(self, replica: Taker, records: FlatRecords) -> list[Rejected]:
         """Ingest records; return those that get a dead letter."""
         if self._packer is None:
             return replica.take(list(records))
         rejected: list[Rejected] = []
-        others: list[Record] = []
-        """Not plain, or too few in a row; not ingested yet."""
-        data, at, _ = records.place
+        data, at, end = records.place
+        begin, done = at, 0
+        """Where those begin that are not ingested yet, and how many records are before `at`."""
+        rules_of = replica.limits.rules
+        has_rows = all(
+            is_steady(rules_of.version_at(each.partition, each.first_offset))
+            for each in records.survey.stretches
+        )
         for stretch in records.survey.stretches:
-            end, left = at + stretch.bytes, stretch.count
+            left = stretch.count
             while left >= PLAIN_RUN_MIN:
-                if others:  # they come first, and a run is packed by what holds after them
-                    rejected += replica.take(others)
-                    others = []
+                # They come first, and a run is packed by what holds after them.
+                rejected += self._take_others(replica, data, begin, at, has_rows)
+                begin = at
                 offset = RECORD.unpack_from(data, at)[OFFSET_FIELD]
                 rules = replica.pack_rules(stretch.partition, offset)
-                run = self._packer.pack(data, at, end, rules)
+                run = self._packer.pack(data, at, records.place_of(done + left), rules)
                 if isinstance(run, int):
-                    at, left = _move(others, data, at, run), left - run
+                    done, left = done + run, left - run
+                    at = records.place_of(done)
                 elif replica.take_run(offset, run, rules):
-                    at, left = at + run.taken_bytes, left - run.taken
-            _move(others, data, at, left)
-            at = end
-        if others:
-            rejected += replica.take(others)
+                    done, left = done + run.taken, left - run.taken
+                    at = begin = at + run.taken_bytes
+            done += left
+            at = records.place_of(done)
+        return rejected + self._take_others(replica, data, begin, end, has_rows)
+
+    def _take_others(
+        self, replica: Taker, data: bytearray, begin: int, end: int, has_rows: bool
+    ) -> list[Rejected]:
+        """Ingest records that are in no run. `has_rows`: rules hold by which C reads rows."""
+        rejected: list[Rejected] = []
+        if not has_rows and begin < end:
+            records = []
+            while begin < end:
+                record, begin = record_at(data, begin)
+                records.append(record)
+            return replica.take(records)
+        while begin < end:
+            piece = RowPiece(self._reader.read(data, begin, end), replica.limits)
+            replica.take_piece(piece)
+            rejected += piece.rejected
+            begin = piece.end
         return rejected
-
-
-def _move(others: list[Record], data: bytearray, at: int, count: int) -> int:
-    """Add so many records to the others; return where the next one begins."""
-    for _ in range(count):
-        record, at = record_at(data, at)
-        others.append(record)
-    return at

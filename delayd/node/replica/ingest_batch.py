@@ -7,22 +7,21 @@ Source: docs/design/frontier.md, "Ingest" and "Ids".
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from delayd.bus import Record
 from delayd.node.replica.cancel_marks import cancel_marker_body
+from delayd.node.replica.refusals import receipt_for, refusal_of
 from delayd.node.replica.unknown_past import WHOLE_PAST, Past
 from delayd.request import (
     Op,
     Reject,
     Request,
+    RequestLimits,
     Verdict,
-    conflict_body,
     message_body,
     offset_of,
     pending_reply_body,
-    receipt,
-    redriven_before,
     reject_body,
     reject_receipt,
     source_of,
@@ -31,6 +30,7 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
 from delayd.wheel.id_memory import (
     NO_TOPICS,
+    UNKNOWN,
     IdMemory,
     Remembered,
     continued_name,
@@ -39,7 +39,7 @@ from delayd.wheel.id_memory import (
 )
 from delayd.wheel.kills import Kill
 from replication.frontier import Frontier
-from replication.ids import NOTHING, REDRIVES_MAX, IdState, settle
+from replication.ids import NOTHING, IdState, settle
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
@@ -47,7 +47,6 @@ from replication.ingest import (
     Decision,
     Known,
     LogState,
-    PendingReply,
     ingest,
     ingest_plain,
 )
@@ -61,6 +60,7 @@ from replication.verdict import CancelMarker
 
 _Body = tuple[Any, ...]
 _REJECT = Asked(IngestOp.REJECT, 0)
+_CANCEL = Asked(IngestOp.CANCEL, 0, has_id=True)
 _SWITCH = Asked(IngestOp.SWITCH, 0)
 _SETTLE = Asked(IngestOp.SETTLE, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
@@ -68,6 +68,25 @@ _SCHEDULE = Op.SCHEDULE
 _MESSAGE = FrameKind.MESSAGE
 _made = tuple.__new__
 _OPS = {op: IngestOp[op.name] for op in Op}
+
+
+class Piece(Protocol):
+    """Records on their way into a replica, which takes all of them or none."""
+
+    @property
+    def limits(self) -> RequestLimits:
+        """By which the records behind it are ruled."""
+
+    @property
+    def count(self) -> int:
+        """How many records these are."""
+
+    @property
+    def epochs(self) -> Mapping[int, int]:
+        """The leader epoch of the last record, by partition."""
+
+    def add_to(self, batch: "IngestBatch") -> None:
+        """Apply the rules to the records."""
 
 
 class IngestBatch:
@@ -89,14 +108,14 @@ class IngestBatch:
         self._past = past
         self._settings = settings
         self._rules = rules
-        self._covered = covered
+        self.covered = covered
         self.states = list(states)
         self.frames: list[Frame | PackedFrame] = []
         """In the order of the records."""
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
         self._remembered: dict[tuple[int, bytes], Remembered] = {}
         """What was known before the batch, as far as it was asked for."""
-        self._topics: dict[tuple[int, bytes], dict[int, str]] = {}
+        self._topics: dict[tuple[int, bytes], Mapping[int, str]] = {}
         """Targets of the live messages of what has changed, by offset."""
         self._kills: dict[Rank, Kill] = {}
 
@@ -112,7 +131,7 @@ class IngestBatch:
         A packed frame is of a schedule without an id: what `ingest_plain` decides of it is decided
         here, for a run of them in one partition at once.
         """
-        states, covered, keep = self.states, self._covered, self.frames.append
+        states, covered, keep = self.states, self.covered, self.frames.append
         running, next_offset, log_ms, leap_ms, trail_ms = -1, 0, 0, 0, 0
         for place, frame in enumerate(frames):
             if frame is None:
@@ -127,7 +146,7 @@ class IngestBatch:
                     states[running] = LogState(next_offset, log_ms, leap_ms)
                 running = partition
                 next_offset, log_ms, leap_ms = states[partition]
-                trail_ms = self._trail_ms(partition, offset)  # a barrier would end the run
+                trail_ms = self.trail_ms(partition, offset)  # a barrier would end the run
             assert offset >= next_offset, (
                 f"partition {partition}: offset {offset} came after {next_offset - 1}"
             )
@@ -161,11 +180,35 @@ class IngestBatch:
 
     def apply(self) -> None:
         """Remember of ids what the batch has changed: its frames are in the wheel."""
-        for (partition, name), (state, keep_ms) in self._changed.items():
-            topics = self._topics.get((partition, name), NO_TOPICS)
-            self._ids.remember(partition, name, state, keep_ms, topics)
-        for rank, kill in self._kills.items():
-            self._ids.note_kill(rank, kill)
+        recall, topics_of = self._remembered, self._topics
+        for key, (state, keep_ms) in self._changed.items():
+            partition, name = key
+            topics, before = topics_of.get(key, NO_TOPICS), recall.get(key, UNKNOWN)
+            self._ids.remember(partition, name, state, keep_ms, topics, before.forget_ms)
+        if self._kills:
+            self._ids.note_kills(self._kills)
+
+    # For what the native library has read (`row_ingest.py`).
+
+    @property
+    def stores_first(self) -> bool:
+        """True if a schedule under an id of which nothing is remembered is stored, without a word
+        to anybody."""
+        return self._past is WHOLE_PAST and self._settings.receipts_written != RECEIPTS_ALL
+
+    def recall_each(self, keys: Sequence[tuple[int, bytes]]) -> None:
+        """Look up what is remembered of ids, by partition and name, all at once."""
+        self._remembered.update(zip(keys, self._ids.recall_each(keys), strict=True))
+
+    def is_first(self, key: tuple[int, bytes]) -> bool:
+        """True if nothing is remembered of an id that was looked up, and the batch has brought
+        nothing."""
+        return self._remembered[key] is UNKNOWN and key not in self._changed
+
+    def note_first(self, key: tuple[int, bytes], state: IdState, offset: int, topic: str) -> None:
+        """Note the first message of an id, which is stored at this offset."""
+        self._topics[key] = {offset: topic}
+        self._changed[key] = (state, self._settings.id_memory_ms)
 
     # One method for each kind of record.
 
@@ -182,7 +225,7 @@ class IngestBatch:
             record.offset,
             record.append_ms,
             request.due_ms,
-            self._trail_ms(partition, record.offset),
+            self.trail_ms(partition, record.offset),
         )
         assert request.topic is not None, "a schedule has a target"
         self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
@@ -192,7 +235,7 @@ class IngestBatch:
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
         due_ms = due_of(asked.due_ms, record.append_ms)
-        if self._past.hides_schedule(record, due_ms, decision, before, self._covered):
+        if self._past.hides_schedule(record, due_ms, decision, before, self.covered):
             self._note_maybe(record, id, asked.lane, due_ms)
             return
         if decision.rank is None:
@@ -208,7 +251,7 @@ class IngestBatch:
         before = self._state(record.partition, id_name(request.id))
         asked = self._asked(request)
         decision = self._decide(record, asked, Known(before))
-        self._past.check_marker(record, asked, decision, before, self._covered)
+        self._past.check_marker(record, asked, decision, before, self.covered)
         self._note_id(record, request, decision)
         if decision.rank is not None:
             self._store(record, request, asked.lane, decision.rank)
@@ -247,7 +290,7 @@ class IngestBatch:
         decision = self._decide(record, asked, known)
         next_ms = due_of(asked.due_ms, record.append_ms)
         if request.id is not None and self._past.hides_continuation(
-            record, request.continues, next_ms, decision, id, self._covered
+            record, request.continues, next_ms, decision, id, self.covered
         ):
             self._note_maybe(record, request.id, asked.lane, next_ms, instead_of=offset)
             return
@@ -272,7 +315,7 @@ class IngestBatch:
         decision = self._decide(record, asked, known)
         due_ms = due_of(asked.due_ms, record.append_ms)
         states = before, known.redriven
-        if self._past.hides_redrive(record, due_ms, decision, states, self._covered):
+        if self._past.hides_redrive(record, due_ms, decision, states, self.covered):
             if request.id is not None:
                 self._note_maybe(record, request.id, asked.lane, due_ms)
             as_of_ms = decision.state.as_of_ms(record.append_ms)
@@ -299,10 +342,13 @@ class IngestBatch:
 
     # What they have in common.
 
-    def _trail_ms(self, partition: int, offset: int) -> int:
+    def trail_ms(self, partition: int, offset: int) -> int:
+        """Return by how much log time trails where this record is."""
         return trail_ms_of(self._settings, self._rules.version_at(partition, offset))
 
     def _asked(self, request: Request) -> Asked:
+        if request.op is Op.CANCEL:
+            return _CANCEL
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
         return Asked(
             _OPS[request.op],
@@ -322,7 +368,7 @@ class IngestBatch:
             asked,
             known,
             self._settings.id_memory_ms,
-            self._trail_ms(record.partition, record.offset),
+            self.trail_ms(record.partition, record.offset),
         )
         self.states[record.partition] = decision.state
         return decision
@@ -336,7 +382,7 @@ class IngestBatch:
         for killed in decision.killed:
             rank = Rank(killed.due_ms, partition, killed.offset)
             # What was not stored was not counted as pending, and is not counted off.
-            is_stored = self._covered is None or not self._covered.covers(killed.lane, rank)
+            is_stored = self.covered is None or not self.covered.covers(killed.lane, rank)
             topic = topics.get(killed.offset, "") if is_stored else ""
             self._kills[rank] = Kill(offset, topic=topic)
         if request.topic is not None:
@@ -373,7 +419,7 @@ class IngestBatch:
         return found
 
     def _store(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
-        if self._covered is None or not self._covered.covers(lane, rank):
+        if self.covered is None or not self.covered.covers(lane, rank):
             due_ms, partition, offset = rank
             body = message_body(request)
             frame = (due_ms, partition, offset, lane, _MESSAGE, record.append_ms, body)
@@ -381,42 +427,16 @@ class IngestBatch:
 
     def _confirm(self, record: Record, request: Request) -> None:
         """Reply that the message is stored."""
-        self._reply(record, _receipt(record, request, Verdict.SCHEDULED))
+        self._reply(record, receipt_for(record, request, Verdict.SCHEDULED))
 
     def _refuse(
         self, record: Record, request: Request, decision: Decision, before: IdState
     ) -> None:
         """Reply to a request that is not stored."""
-        dead: _Body | None = None
-        if request.op is Op.REDRIVE and decision.reply is PendingReply.CONFLICT:
-            verdict = Verdict.CONFLICT
-            detail = (
-                f"{REDRIVES_MAX} messages or more are pending under the id: wait until they are "
-                "delivered, or cancel them, and redrive then"
-            )
-            dead = conflict_body(record, detail)
-        elif request.op is Op.REDRIVE:
-            verdict = Verdict.DUPLICATE
-            assert request.redrive is not None, "a redrive names a source"
-            first = self._state(record.partition, redrive_name(request.redrive)).live[-1]
-            detail = redriven_before(request.redrive, source_of(record.partition, first.offset))
-        else:
-            as_of_ms = decision.state.as_of_ms(record.append_ms)
-            pending = [m for m in before.live if m.due_ms > as_of_ms]
-            same = [m for m in pending if m.digest == request.digest]
-            taken = (same or pending)[0]
-            holder = source_of(record.partition, taken.asked_at)
-            if decision.reply is PendingReply.DUPLICATE:
-                verdict = Verdict.DUPLICATE
-                detail = f"the same request is scheduled as {holder}, due at {taken.due_ms}"
-            else:
-                verdict = Verdict.CONFLICT
-                detail = (
-                    f"the id is taken by {holder}, due at {taken.due_ms}, which asks for something "
-                    "else: send delayd-op replace to have this one instead, or use another id"
-                )
-                dead = conflict_body(record, detail)
-        self._reply(record, _receipt(record, request, verdict, detail), dead)
+        redriven = NOTHING
+        if request.redrive is not None:
+            redriven = self._state(record.partition, redrive_name(request.redrive))
+        self._reply(record, *refusal_of(record, request, decision, before, redriven))
 
     def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
         body = pending_reply_body(dead=dead, receipt=told)
@@ -425,19 +445,5 @@ class IngestBatch:
     def _file(self, record: Record, kind: FrameKind, body: _Body) -> None:
         """Keep a reply for the step that passes it, unless an old frontier has passed it."""
         partition, offset, append_ms = record.partition, record.offset, record.append_ms
-        if self._covered is None or offset >= self._covered.offsets[partition]:
+        if self.covered is None or offset >= self.covered.offsets[partition]:
             self.frames.append(Frame(append_ms, partition, offset, 0, kind, append_ms, body))
-
-
-def _receipt(record: Record, request: Request, verdict: Verdict, detail: str = "") -> _Body:
-    """Return a receipt that names the id, or of a redrive without one the redriven source."""
-    id = request.redrive if request.id is None else request.id
-    assert id is not None, "no other request gets a receipt here"
-    return receipt(
-        id=id,
-        verdict=verdict,
-        op=request.op,
-        source=source_of(record.partition, record.offset),
-        due_ms=request.asked_due_ms,
-        detail=detail,
-    )

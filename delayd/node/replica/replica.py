@@ -20,7 +20,8 @@ from delayd.errors import DiskFullError, FrontierError
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.flat_ingest import FlatIngest
 from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
-from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.ingest_batch import IngestBatch, Piece
+from delayd.node.replica.list_ingest import ListPiece
 from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
 from delayd.node.replica.switching import (
@@ -29,11 +30,10 @@ from delayd.node.replica.switching import (
     refuse_other_realm,
     refuse_passed,
     refuse_unreadable,
-    switched,
 )
 from delayd.node.replica.told import ArrivalListener, Pending, Rejected
 from delayd.node.replica.unknown_past import past_of
-from delayd.request import Reject, Request, RequestLimits, parse
+from delayd.request import RequestLimits
 from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Progress
@@ -191,18 +191,17 @@ class Replica:
         return self.retention.newest
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
-        """Ingest records, all or none; return those that get a dead letter."""
+        """Ingest records, all or none of a list; return those that get a dead letter."""
         if isinstance(records, FlatRecords):
             return self._flat_ingest.take(self, records)
-        frames = self._fast_ingest.pack(records)
-        limits, others = self.limits, dict[int, Request | Reject]()
-        for place, frame in enumerate(frames):
-            if frame is None:
-                others[place] = asked = parse(records[place], limits)
-                if isinstance(asked, Request) and asked.switch is not None:
-                    limits = switched(limits, records[place], asked.switch)
+        piece = ListPiece(records, self._fast_ingest, self.limits)
+        self.take_piece(piece)
+        return piece.rejected
+
+    def take_piece(self, piece: Piece) -> None:
+        """Ingest a piece, all of it or nothing."""
         with self.changed:
-            self.limits = limits_with(self.limits, limits.rules.barriers)
+            self.limits = limits_with(self.limits, piece.limits.rules.barriers)
             batch = IngestBatch(
                 self.wheel.ids,
                 self.settings,
@@ -211,22 +210,17 @@ class Replica:
                 self.rules,
                 self._past,
             )
-            batch.add_all(records, frames, others)
+            piece.add_to(batch)
             until_ms = max(state.log_ms or state.leap_ms for state in batch.states)
             entries = self.wheel.append(batch.frames, until_ms)
             batch.apply()
             self._states = batch.states
-            for partition, epoch in {record[0]: record[2] for record in records}.items():
+            for partition, epoch in piece.epochs.items():
                 self._epochs[partition] = epoch
-            self.ingested_count += len(records)
+            self.ingested_count += piece.count
             if self._listener is not None:
                 self._listener.arrived(entries)
             self.changed.notify_all()
-        return [
-            Rejected(records[place].partition, records[place].offset, outcome)
-            for place, outcome in others.items()
-            if isinstance(outcome, Reject)
-        ]
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return what decides how a run is packed that begins at this offset."""

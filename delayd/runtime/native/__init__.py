@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-INTERFACE: Final = 3
+INTERFACE: Final = 4
 """DELAYD_INTERFACE of `native/library.h`, which this module was written for."""
 SWITCH: Final = "DELAYD_NATIVE"
 """The variable of the environment that turns it on or off."""

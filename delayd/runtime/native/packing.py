@@ -6,7 +6,7 @@ Not here: what a replica makes of it (`delayd.node.replica.flat_ingest`).
 import ctypes
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from delayd.runtime.native import Library
@@ -21,18 +21,26 @@ _PACKED = Struct("<qqQIIII")
 _TALLY = Struct("<qII")
 """`struct tally`."""
 _TOPIC = Struct("<II")
-"""`struct topic_place`."""
+"""`struct topic_place` of native/topics.h."""
+TOPIC_BYTES: Final = _TOPIC.size
 
 
-class _Limits(ctypes.Structure):
+class Limits(ctypes.Structure):
     """`struct request_limits` of native/request.h."""
 
     _fields_ = (
         ("max_delay_ms", ctypes.c_int64),
         ("record_bytes_max", ctypes.c_uint64),
+        ("partitions", ctypes.c_uint32),
         ("prefix", ctypes.c_char_p),
         ("prefix_bytes", ctypes.c_size_t),
     )
+
+
+def limits_of(*, max_delay_ms: int, record_bytes_max: int, partitions: int, prefix: str) -> Limits:
+    """Return a cluster's limits; `partitions` of the buffer, `prefix` of delayd's own topics."""
+    name = prefix.encode()
+    return Limits(max_delay_ms, record_bytes_max, partitions, name, len(name))
 
 
 class _Cursor(ctypes.Structure):
@@ -49,7 +57,7 @@ class _Rules(ctypes.Structure):
     """`struct pack_rules`."""
 
     _fields_ = (
-        ("limits", _Limits),
+        ("limits", Limits),
         ("lanes", ctypes.c_uint32),
         ("partition", ctypes.c_int32),
         ("near_slot", ctypes.c_int64),
@@ -168,14 +176,12 @@ class Packer:
     def __init__(
         self,
         library: "Library",
+        limits: Limits,
         *,
-        max_delay_ms: int,
-        record_bytes_max: int,
-        prefix: str,
         lanes: int,
         run_min: int,
     ) -> None:
-        """`run_min`: fewer plain records in a row are left to Python."""
+        """`limits` of the cluster; `run_min`: fewer plain records in a row are left to Python."""
         self._pack = library.handle.delayd_pack
         self._pack.restype = ctypes.c_int
         self._pack.argtypes = (
@@ -185,18 +191,16 @@ class Packer:
             ctypes.POINTER(_Room),
             ctypes.POINTER(_Result),
         )
-        self._rules = _Rules(lanes=lanes, run_min=run_min)
-        self._rules.limits = _Limits(
-            max_delay_ms, record_bytes_max, prefix.encode(), len(prefix.encode())
-        )
+        self._limits = limits  # of whose prefix the library keeps the address
+        self._rules = _Rules(limits=limits, lanes=lanes, run_min=run_min)
         self._cursors = (_Cursor * lanes)()
         self._packed = bytearray(PACKED_MAX * _PACKED.size)
         self._groups = bytearray(PACKED_MAX * _GROUP.size)
         self._tallies = bytearray(PACKED_MAX * _TALLY.size)
-        self._topics = bytearray(TOPICS_MAX * _TOPIC.size)
+        self._topics = bytearray(TOPICS_MAX * TOPIC_BYTES)
         self._frames = bytearray()
         self._room = _Room(
-            *map(_address, (self._packed, self._groups, self._tallies, self._topics))
+            *map(address_of, (self._packed, self._groups, self._tallies, self._topics))
         )
 
     def pack(self, data: bytearray, begin: int, end: int, rules: PackRules) -> Run | int:
@@ -216,7 +220,7 @@ class Packer:
     def _make_room(self, size_bytes: int) -> None:
         if size_bytes > len(self._frames):
             self._frames = bytearray(size_bytes)
-            self._room.frames, self._room.frames_max = _address(self._frames), size_bytes
+            self._room.frames, self._room.frames_max = address_of(self._frames), size_bytes
 
     def _set(self, rules: PackRules) -> None:
         to = self._rules
@@ -232,22 +236,21 @@ class Packer:
             to.cursors = self._cursors
 
     def _run(self, data: bytearray, begin: int, result: _Result) -> Run:
-        frames, topics = memoryview(self._frames), []
-        for at, size in _some(_TOPIC, self._topics, result.topics):
-            topics.append(data[begin + at : begin + at + size].decode())
+        frames = memoryview(self._frames)
+        topics = topics_at(self._topics, result.topics, data, begin)
         groups = [
             Group(number, bool(is_hour), count, crcs, last_offset, frames[at : at + size])
-            for number, is_hour, count, at, size, crcs, last_offset in _some(
+            for number, is_hour, count, at, size, crcs, last_offset in some_of(
                 _GROUP, self._groups, result.groups
             )
         ]
         tallies = [
             (slot, topics[topic], count)
-            for slot, topic, count in _some(_TALLY, self._tallies, result.tallies)
+            for slot, topic, count in some_of(_TALLY, self._tallies, result.tallies)
         ]
         placed = (
             Placed(due_ms, offset, lane, length, group, position)
-            for due_ms, offset, position, length, lane, group, _ in _some(
+            for due_ms, offset, position, length, lane, group, _ in some_of(
                 _PACKED, self._packed, result.stored
             )
         )
@@ -267,10 +270,18 @@ class Packer:
         )
 
 
-def _address(data: bytearray) -> int:
+def address_of(data: bytearray) -> int:
     """Return where its bytes are, for as long as it lives and is not resized."""
     return ctypes.addressof(ctypes.c_char.from_buffer(data))
 
 
-def _some(form: Struct, data: bytearray, count: int) -> Iterator[tuple[int, ...]]:
+def topics_at(places: bytearray, count: int, data: bytearray, begin: int) -> list[str]:
+    """Return the targets whose places in `data[begin:]` these are."""
+    return [
+        data[begin + at : begin + at + size].decode() for at, size in some_of(_TOPIC, places, count)
+    ]
+
+
+def some_of(form: Struct, data: bytearray, count: int) -> Iterator[tuple[Any, ...]]:
+    """Return the first structures of an array, as the library left them."""
     return form.iter_unpack(memoryview(data)[: count * form.size])

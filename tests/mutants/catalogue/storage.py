@@ -16,6 +16,7 @@ FULL_DISKS = "tests/simulation/test_full_disks.py"
 RECOVERY = "tests/unit/wheel/test_wheel_recovery.py"
 CATALOGUE_DAMAGE = "tests/unit/wheel/test_catalogue_damage.py"
 FLAT_INGEST = "tests/unit/node/replica/test_flat_ingest.py"
+ROW_INGEST = "tests/unit/node/replica/test_row_ingest.py"
 TOPIC_CHECKS = "delayd/cluster/topic_checks.py"
 KAFKA_HEALTH = "delayd/node/kafka_health.py"
 LOST_TOPICS = "tests/simulation/test_topic_lost.py"
@@ -292,9 +293,8 @@ STORAGE = (
             ),
             Edit(
                 REPLICA,
-                "            batch.add_all(records, frames, others)\n",
-                "            self._states = batch.states\n"
-                "            batch.add_all(records, frames, others)\n",
+                "            piece.add_to(batch)\n",
+                "            self._states = batch.states\n            piece.add_to(batch)\n",
             ),
         ),
         (
@@ -381,8 +381,55 @@ STORAGE = (
         "records are ingested in the order of their offsets",
         "frontier.md#ingest",
         "delayd/node/replica/flat_ingest.py",
-        "if others:  # they come first",
-        "if False:  # they come first",
+        "                rejected += self._take_others(replica, data, begin, at, has_rows)\n"
+        "                begin = at\n",
+        "",
         f"{FLAT_INGEST}::test_what_is_not_plain_is_left_to_python_in_its_place",
+    ),
+    one_edit(
+        "native-row-first-twice",
+        "an id that is taken is never taken again in silence",
+        "frontier.md#ids",
+        "delayd/node/replica/ingest_batch.py",
+        "return self._remembered[key] is UNKNOWN and key not in self._changed",
+        "return self._remembered[key] is UNKNOWN",
+        f"{ROW_INGEST}::test_an_id_twice_in_a_batch_is_a_duplicate_or_a_conflict",
+    ),
+    one_edit(
+        "native-row-hides-its-receipt",
+        "a cluster that writes all receipts writes that of a schedule",
+        "frontier.md#ingest",
+        "delayd/node/replica/ingest_batch.py",
+        "self._past is WHOLE_PAST and self._settings.receipts_written != RECEIPTS_ALL",
+        "self._past is WHOLE_PAST",
+        f"{ROW_INGEST}::test_a_cluster_that_writes_all_receipts_writes_these",
+    ),
+    one_edit(
+        "native-rows-past-a-switch",
+        "a barrier rules the records that are behind it",
+        "frontier.md#rules-switch",
+        "delayd/node/replica/row_ingest.py",
+        "                    break\n",
+        "",
+        f"{ROW_INGEST}::test_a_piece_ends_behind_a_switch",
+    ),
+    one_edit(
+        "native-rows-by-newer-rules",
+        "a record is ruled by the version of its place",
+        "frontier.md#rules-switch",
+        "delayd/node/replica/flat_ingest.py",
+        "        has_rows = all(\n",
+        "        has_rows = bool(records) or all(\n",
+        f"{ROW_INGEST}::test_a_switch_rules_what_is_behind_it",
+    ),
+    one_edit(
+        "end-of-a-state-not-queued",
+        "what is remembered of an id is looked at when it ends",
+        "frontier.md#forgetting",
+        "delayd/wheel/id_memory.py",
+        "        if forget_ms != before_ms:\n",
+        "        if before_ms < 0:\n",
+        "tests/unit/wheel/test_id_memory.py::"
+        "test_a_state_whose_end_has_moved_gets_a_line_of_its_own",
     ),
 )

@@ -12,10 +12,11 @@ from cluster_settings import LANES
 from wheel_reading import checkpoint
 
 from delayd.wheel import Progress
-from delayd.wheel.id_memory import FORGET_MAX, id_name
+from delayd.wheel.id_memory import FORGET_MAX, UNKNOWN, id_name
+from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier, first_frontier
-from replication.ids import NOTHING, IdState, LiveMessage
+from replication.ids import NOTHING, IdState, LiveMessage, killed_from
 from replication.rank import Rank
 
 PARTITIONS = 64
@@ -88,3 +89,77 @@ def test_what_no_frontier_covers_is_looked_at_once_and_kept(wheel: Wheel) -> Non
     checkpoint(wheel, REACHED)
     wheel.ids.forget(first_frontier(0, PARTITIONS, LANES), (OVER_MS,) * PARTITIONS, OVER_MS)
     assert kept(wheel, 0, 100) == 100
+
+
+def ends(wheel: Wheel, partition: int) -> list[int]:
+    """When the queue has states of a partition looked at, by its lines."""
+    lines = [key for run in wheel.ids._layers.lines(b"e", b"e") for key, _ in run]
+    return [
+        int.from_bytes(key[3:11], "big")
+        for key in lines
+        if int.from_bytes(key[1:3], "big") == partition
+    ]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_state_that_ends_when_it_did_needs_no_second_line(wheel: Wheel, is_written: bool) -> None:
+    """Source: "Forgetting": it is looked at when it ends."""
+    name = id_name("a")
+    live = IdState((LiveMessage(DUE_MS, 7, 0, b""),))
+    wheel.ids.remember(3, name, live, KEEP_MS)
+    if is_written:
+        checkpoint(wheel, REACHED)
+        wheel.ids._queues.clear()
+    before = wheel.ids.recall(3, name)
+    assert before.forget_ms == DUE_MS + KEEP_MS
+    killed = IdState((), killed_from(live.live), 9)
+    wheel.ids.remember(3, name, killed, KEEP_MS, before_ms=before.forget_ms)
+    assert ends(wheel, 3) == [DUE_MS + KEEP_MS]
+    assert not wheel.ids._queues if is_written else wheel.ids._queues
+    checkpoint(wheel, REACHED)
+    forget(wheel)
+    assert wheel.ids.recall(3, name) is UNKNOWN and not ends(wheel, 3)
+
+
+@pytest.mark.parametrize("later_ms", [-1, 1])
+def test_a_state_whose_end_has_moved_gets_a_line_of_its_own(wheel: Wheel, later_ms: int) -> None:
+    """Source: "Forgetting"."""
+    name = id_name("a")
+    for due_ms in (DUE_MS, DUE_MS + later_ms):
+        state = IdState((LiveMessage(due_ms, 7, 0, b""),))
+        before = wheel.ids.recall(3, name)
+        wheel.ids.remember(3, name, state, KEEP_MS, before_ms=before.forget_ms)
+    assert sorted(ends(wheel, 3)) == sorted((OVER_MS - 1, OVER_MS - 1 + later_ms))
+
+
+def test_many_are_recalled_as_one_by_one(wheel: Wheel) -> None:
+    """Those in memory, those on their way into the catalogue, and those in it."""
+    remember(wheel, 0, 3)
+    checkpoint(wheel, REACHED)
+    remember(wheel, 1, 3)
+    wheel.ids.capture()
+    remember(wheel, 2, 3)
+    wheel.ids._layers.put(b"i\0\1" + id_name("id-1"), None)
+    wheel.ids._layers.put(b"i\0\0" + id_name("id-2"), None)
+    keys = [(p, id_name(f"id-{number}")) for number in (3, 1, 0, 2) for p in (2, 0, 1)]
+    found = wheel.ids.recall_each(keys)
+    assert found == [wheel.ids.recall(*key) for key in keys]
+    assert sum(each is not UNKNOWN for each in found) == 7, "two are gone, three never were"
+    wheel.ids.settle()
+
+
+def test_of_kills_the_first_alone_is_told(tmp_path: Path) -> None:
+    told: list[tuple[Rank, str]] = []
+    wheel = Wheel.open(tmp_path / "told", partitions=2)
+    wheel.ids._on_kill = lambda rank, topic: told.append((rank, topic))
+    ranks = [Rank(DUE_MS, 0, number) for number in range(3)]
+    wheel.ids.note_kill(ranks[1], Kill(5, topic="a"))
+    wheel.ids.note_kills({rank: Kill(9, topic="b") for rank in ranks})
+    wheel.ids.note_kills({ranks[0]: Kill(10, is_refused=True, topic="b")})
+    assert told == [(ranks[1], "a"), (ranks[0], "b"), (ranks[2], "b")]
+    assert [wheel.ids.kill(rank) for rank in ranks] == [
+        Kill(10, True, "b"),
+        Kill(9, topic="b"),
+        Kill(9, topic="b"),
+    ]
+    wheel.close()

@@ -1,21 +1,18 @@
 """The native path of ingest cannot be told from Python's: same wheel, log time and positions."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
+from flat_pair import Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_node import open_replica
 from random_requests import Mixture, record
 from test_fast_ingest import (
     APPEND_MS,
-    BYTES_MAX,
     FAST,
     LIMITS,
     NOT_FAST,
@@ -28,21 +25,17 @@ from delayd.bus import Headers, Record
 from delayd.bus.flat import FlatRecords, flattened
 from delayd.node.replica.flat_ingest import PLAIN_RUN_MIN, FlatIngest
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.replica import Replica
-from delayd.node.replica.told import Rejected
 from delayd.request import RequestLimits, parse
 from delayd.request.headers import size_of
-from delayd.runtime import native
-from delayd.runtime.native.flat import Surveyor
 from delayd.runtime.native.packing import PACKED_MAX, TOPICS_MAX, PackRules, Run
-from delayd.wheel import Entry
 from replication.frontier import Frontier, first_frontier
 from replication.ingest import LogState
 from replication.log_time import PROOF_TRAILS, log_time_after
 from replication.rank import Rank
 from replication.settings import DAY_MS
 
-SETTINGS: Final = replace(CLUSTER, record_bytes_max=BYTES_MAX, max_delay_ms=DAY_MS)
+pytestmark = pytest.mark.usefixtures("the_library_runs")
+
 HOUR_MS: Final = 3_600_000
 TRAIL_MS: Final = 60_000
 PLAIN: Final = [a_record(FAST["delay"], offset) for offset in range(PLAIN_RUN_MIN)]
@@ -60,103 +53,6 @@ def run_of(limits: RequestLimits, records: list[Record], rules: PackRules = RULE
     assert packer is not None
     data = flattened(records)
     return packer.pack(data, 0, len(data), rules)
-
-
-class Arrivals:
-    """A listener that wants to be told of what is due by then."""
-
-    def __init__(self, told_ms: int) -> None:
-        self.told_ms = told_ms
-        self.entries: list[Entry] = []
-
-    def arrived(self, entries: Iterable[Entry]) -> None:
-        self.entries += [entry for entry in entries if entry.kind or entry.due_ms <= self.told_ms]
-
-
-class Pair:
-    """Two replicas that are given the same records: one as they are, one flat."""
-
-    def __init__(self, folder: Path, library: native.Library) -> None:
-        self.surveyor = Surveyor(library)
-        self.listed, self.flat = (open_replica(folder / name, SETTINGS) for name in "ab")
-        self.rules: list[PackRules] = []
-        self.runs = 0
-        """Runs that were taken natively."""
-        taken = self.flat.take_run
-
-        def take_run(offset: int, run: Run, rules: PackRules) -> bool:
-            is_taken = taken(offset, run, rules)
-            self.runs += is_taken
-            return is_taken
-
-        self.flat.take_run = take_run  # type: ignore[method-assign]
-
-    def take(self, records: list[Record], told_ms: int = -1) -> None:
-        """Give both of them the records, at the offsets that come next, and compare."""
-        flat = FlatRecords(self.surveyor, flattened(self._next(records)))
-        heard = []
-        outcomes: list[list[Rejected]] = []
-        for replica, given_records in ((self.listed, list(flat)), (self.flat, flat)):
-            heard.append(Arrivals(told_ms))
-            with replica.changed:
-                replica.attach(heard[-1])
-            outcomes.append(replica.take(given_records))
-        assert outcomes[0] == outcomes[1]
-        assert heard[0].entries == heard[1].entries
-        assert all_of(self.listed) == all_of(self.flat)
-
-    def _next(self, records: list[Record]) -> list[Record]:
-        offsets = list(self.listed.ingested)
-        moved = []
-        for each in records:
-            offset = offsets[each.partition] + each.offset % 3
-            moved.append(each._replace(offset=offset, leader_epoch=offset // 7))
-            offsets[each.partition] = moved[-1].offset + 1
-        return moved
-
-    def close(self) -> None:
-        self.listed.close()
-        self.flat.close()
-
-
-def all_of(replica: Replica) -> dict[str, Any]:
-    """All that a replica has taken in."""
-    wheel = replica.wheel
-    segments = wheel._segments
-    return {
-        "segments": {
-            segment.name: (segment.info(), bytes(segment.tail), segment.written)
-            for segment in segments.all()
-        },
-        "order of tails": [segment.name for segment in segments.with_tail],
-        "totals": (segments.totals, segments.bytes, segments.tail_bytes, wheel.filing),
-        "counts": (wheel.counts.hours, wheel.counts.topics, wheel.counts._slots),
-        "states": (replica._states, replica._epochs, replica.ingested_count, replica.rules),
-        "replies": wheel.pending_replies([0] * PARTITIONS),
-    }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def the_library_runs(library: native.Library) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "library", library)
-        yield
-
-
-@pytest.fixture(scope="module")
-def pair(
-    the_library_runs: None, library: native.Library, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("pair"), library)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def new_pair(library: native.Library, tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, library)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("what", FAST)

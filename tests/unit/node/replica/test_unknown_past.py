@@ -63,14 +63,15 @@ class Ids:
         state: IdState,
         keep_ms: int,
         topics: Mapping[int, str] = NO_TOPICS,
+        before_ms: int = -1,
     ) -> None:
         self.states[partition, name] = Remembered(state, dict(topics))
 
     def kill(self, rank: Rank) -> Kill | None:
         return self.kills.get(rank)
 
-    def note_kill(self, rank: Rank, kill: Kill) -> None:
-        self.kills[rank] = kill
+    def note_kills(self, kills: Mapping[Rank, Kill]) -> None:
+        self.kills.update(kills)
 
 
 class Ingest:

@@ -1,0 +1,40 @@
+"""Ingest of records in a list: what the fast path takes becomes frames, the rest is parsed."""
+
+from collections.abc import Sequence
+
+from delayd.bus import Record
+from delayd.node.replica.fast_ingest import FastIngest
+from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.switching import switched
+from delayd.node.replica.told import Rejected
+from delayd.request import Reject, Request, RequestLimits, parse
+
+
+class ListPiece:
+    """Records that are ingested together; see `Piece`."""
+
+    def __init__(self, records: Sequence[Record], fast: FastIngest, limits: RequestLimits) -> None:
+        self._records = records
+        self._frames = fast.pack(records)
+        self._others = dict[int, Request | Reject]()
+        for place, frame in enumerate(self._frames):
+            if frame is None:
+                self._others[place] = asked = parse(records[place], limits)
+                if isinstance(asked, Request) and asked.switch is not None:
+                    limits = switched(limits, records[place], asked.switch)
+        self.limits = limits
+        self.count = len(records)
+        self.epochs = {record[0]: record[2] for record in records}
+
+    def add_to(self, batch: IngestBatch) -> None:
+        """Apply the rules to the records."""
+        batch.add_all(self._records, self._frames, self._others)
+
+    @property
+    def rejected(self) -> list[Rejected]:
+        """Return what gets a dead letter."""
+        return [
+            Rejected(self._records[place].partition, self._records[place].offset, outcome)
+            for place, outcome in self._others.items()
+            if isinstance(outcome, Reject)
+        ]
