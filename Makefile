@@ -27,7 +27,7 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 REAL := -n 4 --dist loadgroup --no-loadscope-reorder --timeout 1800
 WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
-.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage format clean
+.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,10 @@ sim: setup  ## whole clusters from seeds, in one thread each: SEEDS=1000 many, S
 
 sim-years: setup  ## the same for 200 days of virtual time each: retention, lost disks, nodes away for weeks (SEEDS=500, SEED=17)
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),500)) $(ARGS)
+
+docs: setup  ## the site of all pages, for a browser without a network, in build/site/html: a wrong link fails
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python docs/build_site.py
 
 format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff format .

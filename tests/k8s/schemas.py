@@ -51,7 +51,7 @@ _RULE: Final = {
     "expr": _TEXT,
     "for": _SPAN,
     "labels": _closed({"severity": {"enum": ["info", "warning", "critical"]}}),
-    "annotations": _closed({"summary": _TEXT, "description": _TEXT}),
+    "annotations": _closed({"summary": _TEXT, "description": _TEXT, "runbook": _TEXT}),
 }
 _GROUP: Final = {"name": _TEXT, "rules": _some(_closed(_RULE, "for"))}
 _SELECTOR: Final = _closed({"matchLabels": _TEXTS})

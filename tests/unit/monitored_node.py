@@ -12,6 +12,7 @@ from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.config.node import NodeConfig
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_context import DeliveryOptions
+from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.export.exporter import Exporter
 from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
@@ -37,6 +38,7 @@ class Standing:
     ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
     etcd_failures = 0
     etcd_problem: str | None = None
+    heartbeat = Heartbeat("standing")
 
 
 class Disk(SystemDisk):

@@ -27,12 +27,15 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from delayd import __version__
 from delayd.errors import ConfigError
 from delayd.node.monitoring.api.app import add_api, add_document
+from delayd.node.monitoring.api.intake import Intake
 from delayd.node.monitoring.api.services import Services
 from delayd.node.monitoring.comparing import add_comparison_routes
+from delayd.node.monitoring.connections import BoundedConnection
 from delayd.node.monitoring.console import add_console
 from delayd.node.monitoring.exporting import answer_export, has_token, refuse_token
 from delayd.node.monitoring.metrics import CONTENT_TYPE, Exposition
 from delayd.node.monitoring.node_view import NodeView
+from delayd.node.monitoring.origin import SameOrigin
 from delayd.node.monitoring.snapshots import add_snapshot_routes
 
 
@@ -51,6 +54,8 @@ def build_app(
         add_api(app, services)
         add_console(app)
     add_document(app)
+    app.add_middleware(Intake)
+    app.add_middleware(SameOrigin)
     return app
 
 
@@ -190,7 +195,11 @@ class AdminServer(uvicorn.Server):
                 app,
                 host=host,
                 port=port,
+                http=BoundedConnection,
+                ws="none",
                 log_config=None,
+                # Warnings say what clients sent: whoever likes could fill the log.
+                log_level="error",
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,

@@ -3,6 +3,7 @@
 from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
+from mutants.catalogue.http_api import HTTP_API
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
@@ -35,5 +36,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *ELECTION,
     *UPGRADES,
     *REPEATED_REQUESTS,
+    *HTTP_API,
 )
 """In the order of docs/design/mutants.md."""

@@ -16,12 +16,7 @@ from starlette.exceptions import HTTPException
 
 from delayd.errors import DelaydError
 from delayd.node.monitoring.api.dead import add_dead
-from delayd.node.monitoring.api.intake import (
-    PREFIX,
-    Intake,
-    is_of_api,
-    refuse_strange_parameters,
-)
+from delayd.node.monitoring.api.intake import PREFIX, is_of_api, refuse_strange_parameters
 from delayd.node.monitoring.api.live import add_live
 from delayd.node.monitoring.api.models import Problem
 from delayd.node.monitoring.api.page import HEADERS, page
@@ -59,7 +54,6 @@ def add_api(app: FastAPI, services: Services) -> None:
     add_writes(api, services)
     add_reads(api, services)
     app.include_router(api)
-    app.add_middleware(Intake)
     _add_errors(app)
 
 

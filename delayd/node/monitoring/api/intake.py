@@ -1,6 +1,7 @@
 """What is taken in of a request to the API: how much, how slowly, and of how many at a time.
 
-The whole body is read before anything else is done, so no handler waits for a slow client. A
+The whole body is read before anything else is done, so no handler waits for a slow client; so it
+is for whatever else of the admin port takes a body. A
 parameter that a route does not have is refused: whoever misspells a filter would get everything.
 """
 
@@ -25,7 +26,7 @@ REQUESTS_MAX: Final = 64
 
 
 class Intake:
-    """Goes before an application, for paths below `/v1`."""
+    """Goes before an application, for paths below `/v1` and for all that may bring a body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -33,7 +34,9 @@ class Intake:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or not is_of_api(scope["path"]):
+        if scope["type"] != "http" or (
+            not is_of_api(scope["path"]) and scope["method"] in ("GET", "HEAD")
+        ):
             await self._app(scope, receive, send)
             return
         if self._count >= REQUESTS_MAX:

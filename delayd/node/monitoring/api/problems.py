@@ -56,6 +56,13 @@ class ScopeError(HttpError):
     status = HTTPStatus.FORBIDDEN
 
 
+class OriginError(HttpError):
+    """A browser sent it for a page of another site; nothing was done."""
+
+    code = "http-origin"
+    status = HTTPStatus.FORBIDDEN
+
+
 class NotKnownError(HttpError):
     """There is nothing under that name."""
 

@@ -1,5 +1,8 @@
-"""Malformed requests, bytes at random, path tricks and slow clients against the real server: no
-crash, no 5xx, no effect. Seeds are printed."""
+"""Hostile requests and slow clients against the real server: no crash, no 5xx, no effect. Seeds are
+printed.
+
+Source: docs/security.md.
+"""
 
 import asyncio
 import random
@@ -9,42 +12,18 @@ from contextlib import contextmanager
 
 import pytest
 from api_node import ALL, ApiNode, Client, api_node
+from hostile_http import ANSWER_S, answer, statuses, throw
+from one_node import wait_for
 
 from delayd.dev.ports import pick_ports
+from delayd.node.monitoring import connections
 from delayd.node.monitoring.api import intake
 from delayd.node.monitoring.http import AdminServer
 
 pytestmark = pytest.mark.long
 
-REQUESTS = 1_500
-AT_ONCE = 20
-ANSWER_S = 300
-PATHS = (
-    *("/v1/messages", "/v1/messages/batch", "/v1/messages/a", "/v1/pending", "/v1/dead/0/0"),
-    *("/v1/dead/redrive", "/v1/../status", "/v1/%2e%2e/export", "//v1/messages", "/v1/messages/"),
-    *("/v1/messages/%00", "/v1/messages/%ff%fe", "/v1/messages/../../etc/passwd", "/v1;x", "*"),
-    *("/v1/pending?cursor=" + "9" * 5_000, "/v1/pending?limit=1e9", "/v1/" + "a" * 9_000),
-    *("http://elsewhere/v1/health", "/v1/pending?topic=%c3%28", "/v1/health?" + "a&" * 2_000),
-)
-METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS", "get", "\x00", "G" * 500)
-HEADERS = (
-    *("Authorization: Bearer", "Authorization: Bearer \xff", "Authorization: Basic eDp5"),
-    *("Authorization: bearer x, Bearer y", "Content-Length: -1", "Content-Length: 99999999999"),
-    *("Transfer-Encoding: chunked", "Content-Type: application/json", "Content-Type: \x01"),
-    *("Expect: 100-continue", "X: " + "y" * 20_000, "Host:", "Connection: upgrade", ": x"),
-)
-
-
-def random_request(chance: random.Random) -> bytes:
-    """One request that no token allows, or bytes that are none."""
-    if chance.random() < 0.1:
-        return chance.randbytes(chance.randrange(1, 500))
-    lines = [f"{chance.choice(METHODS)} {chance.choice(PATHS)} HTTP/1.{chance.choice('01129')}"]
-    lines += chance.sample(HEADERS, chance.randrange(4))
-    body = chance.choice(
-        (b"", b"{", b"[" * 1_000, b"5\r\nhello\r\n0\r\n\r\n", chance.randbytes(99))
-    )
-    return "\r\n".join(lines).encode("latin-1") + b"\r\nHost: n\r\n\r\n" + body
+REQUESTS = 3_000
+SILENCE_S = 60
 
 
 @contextmanager
@@ -63,47 +42,87 @@ def serving(node: ApiNode) -> Iterator[int]:
         thread.join(10)
 
 
-async def answer(port: int, request: bytes) -> bytes:
-    """The first line of the answer; empty if the server hung up. Nothing more is sent."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        writer.write_eof()
-        async with asyncio.timeout(ANSWER_S):
-            return await reader.readline()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
-
-
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiNode]:
     with api_node(tmp_path_factory.mktemp("api")) as made:
         yield made
 
 
-def test_malformed_requests_have_no_effect_and_end_nothing(node: ApiNode) -> None:
+def throw_all(node: ApiNode, count: int) -> None:
     seed = random.randrange(10**9)
     print("seed", seed)
-    chance = random.Random(seed)
     before = len(node.read("delayd-buffer"))
-
-    async def throw(port: int) -> list[bytes]:
-        found = []
-        for _ in range(REQUESTS // AT_ONCE):
-            some = [answer(port, random_request(chance)) for _ in range(AT_ONCE)]
-            found += await asyncio.gather(*some)
-        return found
-
     with serving(node) as port:
-        lines = asyncio.run(throw(port))
-        statuses = {line.split()[1] for line in lines if line}
-        assert {b"401", b"400", b"404"} <= statuses
+        lines = asyncio.run(throw(port, random.Random(seed), count))
+        assert {b"401", b"400", b"404", b"403", b"413"} <= statuses(lines)
         assert not [line for line in lines if line and line.split()[1] >= b"500"]
         assert b" 200 " in asyncio.run(answer(port, b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\n"))
     assert len(node.read("delayd-buffer")) == before
-    assert Client(node)("GET", "/v1/health").json()["ready"]
+    sent = Client(node)("POST", "/v1/messages", json={"topic": "orders", "delay": "0ms"})
+    assert sent.status_code == 201
+    wait_for(lambda: len(node.read("orders")) > 0)
+
+
+def test_hostile_requests_have_no_effect_and_the_node_goes_on_delivering(node: ApiNode) -> None:
+    throw_all(node, REQUESTS)
+
+
+@pytest.mark.rehearsal
+def test_ten_thousand_hostile_requests_have_no_effect(node: ApiNode) -> None:
+    throw_all(node, 10_000)
+
+
+def test_a_client_that_sends_no_whole_request_is_let_go(
+    node: ApiNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever trickles in."""
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.2)
+
+    async def play(port: int) -> list[bytes]:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        silent[1][1].write(b"GET /livez HTTP/1.1\r\nHost:")
+        silent[2][1].write(b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\nGET /")
+        async with asyncio.timeout(SILENCE_S):
+            rests = [await ended(reader) for reader, _ in silent]
+        for _, writer in silent:
+            writer.close()
+        return rests
+
+    with serving(node) as port:
+        nothing, part, second = asyncio.run(play(port))
+    assert nothing == part == b"" and second.count(b"HTTP/1.1 200") == 1
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the other side hangs up."""
+    found = b""
+    try:
+        while some := await reader.read(1_000):
+            found += some
+    except ConnectionError:
+        pass
+    return found
+
+
+def test_silent_connections_keep_no_probe_out(
+    node: ApiNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 10)
+
+    async def play(port: int) -> tuple[list[bytes], int]:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        probes = [await answer(port, b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\n") for _ in range(5)]
+        for _, writer in silent[:-4]:
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: n\r\n\r\n")
+        answered = sum([b"HTTP" in await ended(reader) for reader, _ in silent[:15]])
+        for _, writer in silent:
+            writer.close()
+        return probes, answered
+
+    with serving(node) as port:
+        probes, answered = asyncio.run(play(port))
+    assert all(b" 200 " in each for each in probes)
+    assert answered == 0, "the oldest silent ones made room"
 
 
 def test_clients_that_send_slowly_keep_nobody_out_for_long(
