@@ -137,9 +137,12 @@ def kill_all(state: IdState, marker_offset: int, as_of_ms: int, id_memory_ms: in
     killed = killed_from(state.live)
     if state == NOTHING:
         return state
-    if not any(m.due_ms + id_memory_ms >= as_of_ms for m in killed):
+    for message in killed:
+        if message.due_ms + id_memory_ms >= as_of_ms:
+            break
+    else:
         killed = (*state.killed, *killed)[-LIVE_MAX:]
-    return IdState((), killed, marker_offset, state.settled)
+    return _made(IdState, ((), killed, marker_offset, state.settled, -1))
 
 
 def is_repeated(

@@ -137,6 +137,9 @@ class PendingReply(IntEnum):
     """A redrive always gets a reply: its sender must know if it was the first."""
 
 
+_CANCEL_MARKER = PendingReply.CANCEL_MARKER
+
+
 class Known(NamedTuple):
     """All that the log said before about what the record names."""
 
@@ -311,8 +314,10 @@ def _mark(
     offset = message.offset
     killed = killed_from(id.live)
     changed = kill_all(id, offset, as_of_ms, id_memory_ms)
-    if op is Op.CANCEL:
-        return Decision(None, PendingReply.CANCEL_MARKER, after, id=changed, killed=killed)
+    if op is _CANCEL:
+        return _made(
+            Decision, (None, _CANCEL_MARKER, after, changed, None, killed, None, False, -1)
+        )
     stored = with_live(changed, message)
     return Decision(rank, PendingReply.CANCEL_MARKER, after, id=stored, killed=killed)
 

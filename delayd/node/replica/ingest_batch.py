@@ -64,8 +64,8 @@ _CANCEL = Asked(IngestOp.CANCEL, 0, has_id=True)
 _SWITCH = Asked(IngestOp.SWITCH, 0)
 _SETTLE = Asked(IngestOp.SETTLE, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
-_SCHEDULE = Op.SCHEDULE
-_MESSAGE = FrameKind.MESSAGE
+_SCHEDULE, _REPLACE, _CANCEL_OP = Op.SCHEDULE, Op.REPLACE, Op.CANCEL
+_MESSAGE, _MARKER = FrameKind.MESSAGE, FrameKind.CANCEL_MARKER
 _made = tuple.__new__
 _OPS = {op: IngestOp[op.name] for op in Op}
 
@@ -167,6 +167,8 @@ class IngestBatch:
                 self._schedule_without_id(record, request)
             else:
                 self._schedule(record, request, request.id)
+        elif request.op is _CANCEL_OP:
+            self._cancel_or_replace(record, request)
         elif request.op is Op.CONTINUE:
             self._continue(record, request)
         elif request.op is Op.REDRIVE:
@@ -255,19 +257,14 @@ class IngestBatch:
         self._note_id(record, request, decision)
         if decision.rank is not None:
             self._store(record, request, asked.lane, decision.rank)
-        is_replace = request.op is Op.REPLACE
-        marker = CancelMarker(
-            is_replace,
-            record.partition,
-            record.offset,
-            decision.state.as_of_ms(record.append_ms),
-            decision.killed,
-            before.killed,
-            decision.repeats,
-        )
+        is_replace = request.op is _REPLACE
+        as_of_ms = decision.state.as_of_ms(record.append_ms)
+        killed = decision.killed, before.killed, decision.repeats
+        place = record.partition, record.offset
+        marker = _made(CancelMarker, (is_replace, *place, as_of_ms, *killed))
         due_ms = request.asked_due_ms if is_replace else None
         body = cancel_marker_body(marker, request.id, due_ms)
-        self._file(record, FrameKind.CANCEL_MARKER, body)
+        self._file(record, _MARKER, body)
 
     def _continue(self, record: Record, request: Request) -> None:
         assert request.continues is not None, "a continuation names what it continues"
@@ -347,7 +344,7 @@ class IngestBatch:
         return trail_ms_of(self._settings, self._rules.version_at(partition, offset))
 
     def _asked(self, request: Request) -> Asked:
-        if request.op is Op.CANCEL:
+        if request.op is _CANCEL_OP:
             return _CANCEL
         lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
         return Asked(
@@ -388,7 +385,8 @@ class IngestBatch:
         if request.topic is not None:
             topics = {**topics, offset: request.topic}
         live = {message.offset for message in decision.id.live}
-        self._topics[partition, name] = {at: topics[at] for at in topics if at in live}
+        left = {at: topics[at] for at in topics if at in live} if live else NO_TOPICS
+        self._topics[partition, name] = left
         self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
 
     def _note_maybe(
@@ -446,4 +444,5 @@ class IngestBatch:
         """Keep a reply for the step that passes it, unless an old frontier has passed it."""
         partition, offset, append_ms = record.partition, record.offset, record.append_ms
         if self.covered is None or offset >= self.covered.offsets[partition]:
-            self.frames.append(Frame(append_ms, partition, offset, 0, kind, append_ms, body))
+            frame = (append_ms, partition, offset, 0, kind, append_ms, body)
+            self.frames.append(_made(Frame, frame))
