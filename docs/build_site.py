@@ -42,7 +42,8 @@ def main() -> int:
     shutil.copyfile(ROOT / "mkdocs.yml", SITE / "mkdocs.yml")
     shutil.copyfile(ROOT / "docs" / "site_hooks.py", SITE / "site_hooks.py")
     shutil.copyfile(ROOT / "docs" / "site_worker.js", SITE / "pages" / "site_worker.js")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    # Not --quiet: what is not logged is not counted by --strict.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     code = subprocess.run([*command, "-f", str(SITE / "mkdocs.yml")], check=False).returncode
     if code == 0:
         print(f"the site is {SITE / 'html' / 'docs' / 'start.html'}")

@@ -57,6 +57,14 @@ def test_what_is_staged_has_each_file_that_a_page_links_to(tmp_path: Path) -> No
                 assert (staged.parent / file).resolve().is_file(), f"{path}: {link}"
 
 
+def test_a_wrong_link_fails_the_build() -> None:
+    """What mkdocs does not log, its strict mode does not count."""
+    build = (ROOT / "docs" / "build_site.py").read_text()
+    assert '"--strict"' in build and '"--quiet"' not in build
+    assert {"not_found": "warn", "anchors": "warn"}.items() <= CONFIG["validation"]["links"].items()
+    assert CONFIG["validation"]["nav"]["omitted_files"] == "warn"
+
+
 def test_headings_have_the_anchors_of_github() -> None:
     hooked = module("site_hooks").anchor
     for path in PAGES:
