@@ -24,7 +24,7 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 # Tests with real parts watch the time and mostly wait: two files at a time, and those that share Spark
 # beside them with what they leave (tests/conftest.py). The time limit ends a test that hangs; it
 # measures none.
-REAL := -n 4 --dist loadgroup --no-loadscope-reorder --timeout 1800
+REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
 .PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean

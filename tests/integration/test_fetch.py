@@ -1,6 +1,6 @@
 """A node whose disk is lost after the buffer was trimmed gets another node's wheel, without hands.
 
-    pytest --full tests/integration/test_fetch.py    killed 20 times while it copies instead of 4
+    pytest --full tests/integration/test_fetch.py    killed 20 times while it copies instead of 2
 
 Source: docs/operations.md, "A wheel from another node".
 """
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     kills: int
 
 
-SMALL, FULL = Size(8_000, 800_000, 4), Size(40_000, 2_000_000, 20)
+SMALL, FULL = Size(8_000, 800_000, 2), Size(40_000, 2_000_000, 20)
 VALUE = b"v" * 1_000
 FAR_MS = 5 * 3_600_000
 PROGRESS_MAX = 500_000
