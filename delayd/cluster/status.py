@@ -145,11 +145,7 @@ def _problems_of(node: dict[str, Any]) -> Iterator[Problem]:
     if problem := node.get("etcd_problem"):
         yield Problem("etcd-away", f"node {name}: {problem}")
     for spared in node.get("spared_partitions") or ():
-        yield Problem(
-            "target-hangs",
-            f"messages for {spared['topic']}/{spared['partition']} wait: its leader does not "
-            f"answer node {name}",
-        )
+        yield Problem("target-hangs", hangs(name, spared))
     for warning in node.get("topic_warnings") or ():
         yield Problem("buffer-endangered", f"node {name}: {warning}")
     compared = node.get("compared") or {}
@@ -169,6 +165,14 @@ def _problems_of(node: dict[str, Any]) -> Iterator[Problem]:
             f"node {name} takes in no new messages, and delivers what it has: "
             f"{disk['free_bytes']} bytes are free on its disk",
         )
+
+
+def hangs(node: str, spared: Mapping[str, Any]) -> str:
+    """Return what is said of a partition that a node leaves out."""
+    return (
+        f"messages for {spared['topic']}/{spared['partition']} wait: its leader does not answer "
+        f"node {node}"
+    )
 
 
 def _repair_lines(node: str, repair: Mapping[str, Any] | None) -> Iterator[str]:

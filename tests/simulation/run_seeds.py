@@ -33,7 +33,7 @@ from secrets import randbelow
 
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in range(3)]
 
-from simulated.run import Run, commit, simulate  # noqa: E402 - it is found only now
+from simulated.run import Run, commit, revision, simulate  # noqa: E402 - it is found only now
 
 from replication.settings import (  # noqa: E402
     AT_LEAST_ONCE,
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if run.problem else 0
     seeds = [*range(chosen.first, chosen.first + chosen.seeds)]
     seeds += [randbelow(10**9) for _ in range(chosen.fresh)]
-    drawn = Random(f"{commit('rev-parse', 'HEAD')}: {sys.argv[1:]}")
+    drawn = Random(f"{revision()}: {sys.argv[1:]}")
     seeds += [drawn.randrange(10**9) for _ in range(chosen.of_commit)]
     started = time.perf_counter()
     runs = []

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated.run import Run, commit
+from simulated.run import Run, commit, revision
 from simulated.world import World
 from structlog.testing import capture_logs
 
@@ -23,7 +23,7 @@ def parametrize_seeds(
         return
     seed = metafunc.config.getoption("--seed")
     # By the commit: each one meets others, and whoever runs its tests again meets the same.
-    chance = Random(purpose + commit("rev-parse", "HEAD"))
+    chance = Random(purpose + revision())
     seeds = [
         *(pytest.param(each, marks=pytest.mark.long) for each in fixed),
         *(chance.randrange(10**9) for _ in range(fresh)),

@@ -144,15 +144,21 @@ def simulate(
 
 BY_CHANCE = {("replaced_wheel_kept", "bytes")}
 """Log lines and fields that no seed decides: LevelDB's own files are as large as they are."""
-DESCRIBED = ("describe", "--always", "--dirty", "--abbrev=12")
 
 
-def commit(*asked: str) -> str:
-    """Return the commit that is checked out, and whether files were changed since; or what git
-    says when it is `asked` otherwise."""
-    here = Path(__file__).parent
+def commit() -> str:
+    """Return the commit that is checked out, and whether files were changed since."""
+    return _git("describe", "--always", "--dirty", "--abbrev=12")
+
+
+def revision() -> str:
+    """Return the commit that is checked out, whatever was changed since."""
+    return _git("rev-parse", "HEAD")
+
+
+def _git(*asked: str) -> str:
+    words = ["git", "-C", str(Path(__file__).parent), *asked]
     try:
-        words = ["git", "-C", str(here), *(asked or DESCRIBED)]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

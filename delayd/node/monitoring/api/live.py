@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
+from weakref import WeakSet
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
@@ -29,16 +30,29 @@ LISTENERS_MAX: Final = 16
 DUE_SLOTS: Final = 60
 
 
+class _Place:
+    """One of LISTENERS_MAX, for as long as a stream holds it."""
+
+
 class Live:
     """Lives on the event loop."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._listeners = 0
+        self._taken: WeakSet[_Place] = WeakSet()
 
-    async def events(self, reader: ApiToken) -> AsyncGenerator[str, None]:
-        """Yield an event each second, as text, until STREAM_S have passed."""
-        self._listeners += 1
+    def events(self, reader: ApiToken) -> AsyncGenerator[str, None]:
+        """Return a stream that yields an event each second, as text, until STREAM_S have passed.
+
+        Raises BusyError if nobody else may listen now.
+        """
+        if len(self._taken) >= LISTENERS_MAX:
+            raise BusyError(f"{LISTENERS_MAX} listen to this node", remedy="ask another node")
+        place = _Place()
+        self._taken.add(place)  # A stream that never begins gives it back when it is collected.
+        return self._stream(reader, place)
+
+    async def _stream(self, reader: ApiToken, place: "_Place") -> AsyncGenerator[str, None]:
         try:
             for _ in range(int(STREAM_S / EVENT_S)):
                 looking = self._services.look.begin()
@@ -47,12 +61,7 @@ class Live:
                 yield f"data: {json.dumps(self._event(reader))}\n\n"
                 await asyncio.sleep(EVENT_S)
         finally:
-            self._listeners -= 1
-
-    def refuse_more(self) -> None:
-        """Raise BusyError if nobody else may listen now."""
-        if self._listeners >= LISTENERS_MAX:
-            raise BusyError(f"{LISTENERS_MAX} listen to this node", remedy="ask another node")
+            self._taken.discard(place)
 
     def _event(self, reader: ApiToken) -> dict[str, Any]:
         node, look = self._services.node, self._services.look
@@ -78,7 +87,6 @@ def add_live(api: APIRouter, services: Services) -> None:
     @api.get("/live", include_in_schema=False)
     async def listen(reader: Reader) -> StreamingResponse:
         """An event each second."""
-        live.refuse_more()
         return StreamingResponse(
             live.events(reader),
             media_type="text/event-stream",

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from delayd import __version__
 from delayd.client import cancel_record
 from delayd.cluster.lookup import state_of, with_records
+from delayd.cluster.status import hangs
 from delayd.config.api_tokens import ApiToken, Scope
 from delayd.node.monitoring.api.models import (
     ClockView,
@@ -140,11 +141,11 @@ def _seen_of_nodes(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what nodes say of themselves, and what a person must see to, without the targets that
     the reader may not see."""
-    nodes, hidden = [], []
+    nodes: list[dict[str, Any]] = []
+    hidden: set[str] = set()
     for node in report["nodes"]:
         spared = node.get("spared_partitions") or []
         mine = [each for each in spared if reader.covers(each["topic"])]
-        hidden += [f"messages for {each['topic']}/" for each in spared if each not in mine]
+        hidden |= {hangs(node["node"], each) for each in spared if each not in mine}
         nodes.append({**node, "spared_partitions": mine} if spared else node)
-    problems = [each for each in report["problems"] if not each.startswith(tuple(hidden))]
-    return nodes, problems
+    return nodes, [each for each in report["problems"] if each not in hidden]

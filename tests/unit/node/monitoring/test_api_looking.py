@@ -7,19 +7,21 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 
+from delayd.cluster.status import hangs
 from delayd.config.api_tokens import ANONYMOUS, ApiToken
 from delayd.errors import KafkaUnreachableError
 from delayd.node.monitoring.api.desk import Desk
 from delayd.node.monitoring.api.looking import LOOK_MS, ClusterLook
 from delayd.node.monitoring.api.reads import cluster_view
 
+SPARED = [{"topic": "billing", "partition": 0}, {"topic": "orders", "partition": 1}]
 SHARD = {"owner": "a/1", "term": 1, "step": 1, "cursor_ms": 1, "cursor_age_ms": 1, "lag": 0}
 REPORT: dict[str, Any] = {
     "cluster": "c",
     "healthy": False,
     "master": "a",
     **SHARD,
-    "problems": ["messages for billing/0 wait: x", "messages for orders/1 wait: x", "disk"],
+    "problems": [*(hangs("a", each) for each in SPARED), "disk"],
     "failing_targets": [],
     "failovers": [],
     "clocks": [],
@@ -30,10 +32,7 @@ REPORT: dict[str, Any] = {
     "nodes": [
         {
             "node": "a",
-            "spared_partitions": [
-                {"topic": "billing", "partition": 0},
-                {"topic": "orders", "partition": 1},
-            ],
+            "spared_partitions": SPARED,
         },
         {"node": "b", "admin": "x"},
     ],

@@ -4,6 +4,7 @@ What the page does in a browser: tests/integration/test_console.py.
 """
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import Iterator
@@ -151,12 +152,19 @@ def test_so_many_listen_and_no_more_and_they_share_one_look(
     async def play() -> None:
         shared = Live(node.services)
         streams = [shared.events(ANONYMOUS) for _ in range(live.LISTENERS_MAX)]
+        with pytest.raises(BusyError):  # They count before they begin.
+            shared.events(ANONYMOUS)
         await asyncio.gather(*(anext(stream) for stream in streams))
         assert len(looks) == 1
         with pytest.raises(BusyError):
-            shared.refuse_more()
-        await streams[0].aclose()
-        shared.refuse_more()
+            shared.events(ANONYMOUS)
+        await streams.pop().aclose()
+        streams.append(shared.events(ANONYMOUS))
+        with pytest.raises(BusyError):
+            shared.events(ANONYMOUS)
+        del streams[-1]
+        gc.collect()
+        streams.append(shared.events(ANONYMOUS))
         for stream in streams:
             await stream.aclose()
 
