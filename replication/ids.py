@@ -128,21 +128,25 @@ def without_live(state: IdState, offset: int) -> IdState:
     return state._replace(live=tuple(m for m in state.live if m.offset != offset))
 
 
-def kill_all(state: IdState, marker_offset: int, as_of_ms: int, id_memory_ms: int) -> IdState:
-    """Return the state after a cancel marker: nothing is live.
+def kill_all(
+    state: IdState, marker_offset: int, as_of_ms: int, id_memory_ms: int
+) -> tuple[IdState, tuple[KilledMessage, ...]]:
+    """Return the state after a cancel marker, where nothing is live, and what the marker kills: all
+    that was. It is all that `ingest` does with a cancel, beside `ingest_plain`.
 
     What this marker kills replaces the last killed set. Messages that were due longer ago than
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
-    killed = killed_from(state.live)
-    if state == NOTHING:
-        return state
+    live, before, _, settled, _ = state
+    if not live and state == NOTHING:
+        return state, ()
+    kept = killed = killed_from(live)
     for message in killed:
         if message.due_ms + id_memory_ms >= as_of_ms:
             break
     else:
-        killed = (*state.killed, *killed)[-LIVE_MAX:]
-    return _made(IdState, ((), killed, marker_offset, state.settled, -1))
+        kept = (*before, *killed)[-LIVE_MAX:]
+    return _made(IdState, ((), kept, marker_offset, settled, -1)), killed
 
 
 def is_repeated(

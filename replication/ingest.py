@@ -44,7 +44,6 @@ from replication.ids import (
     LiveMessage,
     is_repeated,
     kill_all,
-    killed_from,
     with_live,
     without_live,
 )
@@ -312,8 +311,7 @@ def _mark(
 ) -> Decision:
     """Decide a cancel, or a replace that repeats no other."""
     offset = message.offset
-    killed = killed_from(id.live)
-    changed = kill_all(id, offset, as_of_ms, id_memory_ms)
+    changed, killed = kill_all(id, offset, as_of_ms, id_memory_ms)
     if op is _CANCEL:
         return _made(
             Decision, (None, _CANCEL_MARKER, after, changed, None, killed, None, False, -1)

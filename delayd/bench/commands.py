@@ -12,6 +12,7 @@ from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster,
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.hot_second import warm_up
+from delayd.bench.ids import bench_ids
 from delayd.bench.plot import plot
 from delayd.bench.report import report
 from delayd.bench.result import Result, machine, result_from_json, sizes_said, table_of
@@ -25,6 +26,9 @@ from delayd.runtime.gc_tuning import tune_collector
 EVERYTHING: Final = "all"
 REPORT: Final = "report"
 WHEEL: Final = "wheel"
+IDS: Final = "ids"
+ON_DISK: Final = (WHEEL, IDS)
+"""Benchmarks that need no brokers."""
 PATHS_OF: Final = ("ingest", "deliver")
 """Benchmarks that measure both paths side by side."""
 WHEEL_MESSAGES: Final = 10_000_000
@@ -32,11 +36,15 @@ WHEEL_MESSAGES: Final = 10_000_000
 
 WHEEL_MESSAGES_QUICK: Final = 100_000
 WHEEL_RUNS: Final = 3
+IDS_SIZES: Final = {"messages": 200_000, "pending": 1_000_000, "runs": 3}
+IDS_SIZES_QUICK: Final = {"messages": 20_000, "pending": 20_000, "runs": 1}
 
 
 Name = Annotated[
     str,
-    typer.Argument(help=f"{', '.join(ALL)}; all of these; neighbours, audit or wheel; or report."),
+    typer.Argument(
+        help=f"{', '.join(ALL)}; all of these; neighbours, audit, wheel or ids; or report."
+    ),
 ]
 File = Annotated[
     Path | None, typer.Argument(help="For report: the --json output of an earlier run.")
@@ -63,7 +71,8 @@ BothPaths = Annotated[
     bool, typer.Option("--both-paths", help="ingest, deliver: in Python, and natively beside it.")
 ]
 Directory = Annotated[
-    Path | None, typer.Option("--dir", help="Where `wheel` writes: on the disk to be measured.")
+    Path | None,
+    typer.Option("--dir", help="Where `wheel` and `ids` write: on the disk to be measured."),
 ]
 Picture = Annotated[
     Path | None, typer.Option("--plot", help="Draw the figures into this file, as SVG.")
@@ -110,6 +119,8 @@ def bench(
         tune_collector()
         if name == WHEEL:
             result = _measure_wheel(directory, chosen, quick=quick)
+        elif name == IDS:
+            result = _measure_ids(directory, chosen, quick=quick)
         elif name in ON_CLUSTER:
             result = _measure_on_cluster(name, chosen, quick=quick)
         else:
@@ -129,15 +140,15 @@ def bench(
 
 def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str | None) -> None:
     """Refuse arguments that the benchmark of that name has no use for."""
-    if name not in (*ALL, *ON_CLUSTER, WHEEL, EVERYTHING, REPORT):
-        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, WHEEL, REPORT))
+    if name not in (*ALL, *ON_CLUSTER, *ON_DISK, EVERYTHING, REPORT):
+        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, *ON_DISK, REPORT))
         raise typer.BadParameter(f"{name} is none of: {known}")
     if (name == REPORT) != (file is not None):
         raise typer.BadParameter("report needs a file; no benchmark takes one")
-    if directory is not None and name != WHEEL:
+    if directory is not None and name not in ON_DISK:
         raise typer.BadParameter(f"{name} writes nothing to a disk of its own", param_hint="--dir")
-    if bootstrap is not None and name == WHEEL:
-        raise typer.BadParameter("wheel measures the disk, and needs no brokers")
+    if bootstrap is not None and name in ON_DISK:
+        raise typer.BadParameter(f"{name} needs no brokers", param_hint="--bootstrap")
     if bootstrap is not None and name in ON_CLUSTER:
         raise typer.BadParameter(f"{name} starts a cluster of its own", param_hint="--bootstrap")
 
@@ -187,6 +198,14 @@ def _measure_wheel(directory: Path | None, chosen: dict[str, int], *, quick: boo
         figures = bench_wheel(count, runs, directory, _tell)
     sizes = {WHEEL: {"runs": runs, "messages": count}}
     return Result(WHEEL, machine(has_own_brokers=False), sizes, tuple(figures))
+
+
+def _measure_ids(directory: Path | None, chosen: dict[str, int], *, quick: bool) -> Result:
+    sizes = IDS_SIZES_QUICK if quick else IDS_SIZES
+    sizes = {key: chosen.get(key, size) for key, size in sizes.items()}
+    with interrupts_raised():
+        figures = bench_ids(**sizes, directory=directory, tell=_tell)
+    return Result(IDS, machine(has_own_brokers=False), {IDS: sizes}, tuple(figures))
 
 
 def _tell(what: str) -> None:

@@ -32,8 +32,8 @@ import msgpack
 
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.layers import Changes
-from delayd.wheel.layout import HOUR_SLOTS, hour_of
-from replication.rank import Rank, slot_of
+from delayd.wheel.layout import HOUR_MS, HOUR_SLOTS, hour_of
+from replication.rank import SLOT_MS, slot_of
 
 TOPICS_MAX: Final = 100
 """Topics that are counted by name: a checkpoint takes them of each hour that has changed."""
@@ -115,14 +115,17 @@ class PendingCounts:
             name = self._name(topic)
             topics[name] = topics.get(name, 0) + 1
 
-    def killed(self, rank: Rank, topic: str) -> None:
-        """Count off a stored message that was killed for the first time."""
-        slot = slot_of(rank.due_ms)
-        hour = hour_of(slot)
-        held = self.hours.get(hour, {})
-        # Whose topic is not known may not have been counted.
-        if slot >= self.floor and (topic in held or (topic and OTHER in held)):
-            self._take(hour, topic, 1)
+    def killed(self, messages: Iterable[tuple[int, str]]) -> None:
+        """Count off stored messages that were killed for the first time: due times and targets."""
+        floor_ms = self.floor * SLOT_MS
+        of_hours = Counter(
+            [(due_ms // HOUR_MS, topic) for due_ms, topic in messages if due_ms >= floor_ms]
+        )
+        for (hour, topic), count in of_hours.items():
+            held = self.hours.get(hour, {})
+            # Whose topic is not known may not have been counted.
+            counted = sum(held.get(name, 0) for name in {topic, OTHER})
+            self._take(hour, topic, min(count, counted))
 
     def due_in(self, slot: int) -> int:
         """Return how many messages in a slot's file or index are due in it: those that were killed

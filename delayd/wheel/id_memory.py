@@ -40,6 +40,8 @@ NO_TOPICS: Mapping[int, str] = {}
 _STATE = Struct(">cH")
 _QUEUE = Struct(">cHQ")
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+# See `delayd.request.parser`: named tuples, without what their constructors cost.
+_made: Final = tuple.__new__
 
 
 def id_name(id: str) -> bytes:
@@ -74,11 +76,13 @@ UNKNOWN: Final = Remembered(NOTHING, NO_TOPICS)
 class IdMemory:
     """Not thread safe; a checkpoint's write may run beside it."""
 
-    def __init__(self, catalogue: Catalogue, on_kill: Callable[[Rank, str], None]) -> None:
-        """`on_kill` is called with each message that is killed for the first time, and its
-        target."""
+    def __init__(
+        self, catalogue: Catalogue, on_kills: Callable[[Sequence[tuple[int, str]]], None]
+    ) -> None:
+        """`on_kills` is called with due times and targets of messages that are killed for the first
+        time."""
         self._layers = Layers(catalogue)
-        self._on_kill = on_kill
+        self._on_kills = on_kills
         self._queues: dict[bytes, QueueFront] = {}
         """By the first byte of their lines."""
 
@@ -155,14 +159,19 @@ class IdMemory:
         self.note_kills({rank: kill})
 
     def note_kills(self, kills: Mapping[Rank, Kill]) -> None:
-        """Note several kills, by the ranks of the messages."""
+        """Note some kills, by the ranks of the messages."""
         keys = [kill_key(rank) for rank in kills]
         found = self._layers.get_each(keys)
-        for key, before, (rank, kill) in zip(keys, found, kills.items(), strict=True):
-            if kill.topic and before is None:
-                self._on_kill(rank, kill.topic)
-            self._front(KILLS).put(key)
-            self._layers.put(key, kill_value(kill))
+        first = [
+            (rank.due_ms, kill.topic)
+            for before, (rank, kill) in zip(found, kills.items(), strict=True)
+            if kill.topic and before is None
+        ]
+        self._on_kills(first)
+        self._front(KILLS).put(min(keys))
+        put = self._layers.put
+        for key, kill in zip(keys, kills.values(), strict=True):
+            put(key, kill_value(kill))
 
     def _front(self, prefix: bytes) -> QueueFront:
         front = self._queues.get(prefix)
@@ -262,12 +271,11 @@ def _unpack(value: bytes) -> Remembered:
     replaced_by = -1
     if topics and isinstance(topics[0], int):
         replaced_by, *topics = topics
-    known = tuple(LiveMessage(*m) for m in live)
-    state = IdState(known, _killed(killed), killed_by, settled, replaced_by)
-    offsets = (message.offset for message in state.live)
-    told = dict(zip(offsets, topics, strict=False))
-    return Remembered(state, told, state.last_due_ms + keep_ms)
+    known = tuple([_made(LiveMessage, fields) for fields in live])
+    state = _made(IdState, (known, _killed(killed), killed_by, settled, replaced_by))
+    told = {fields[1]: topic for fields, topic in zip(live, topics, strict=False)}
+    return _made(Remembered, (state, told, state.last_due_ms + keep_ms))
 
 
-def _killed(fields: Iterable[tuple[int, int, int, int]]) -> tuple[KilledMessage, ...]:
-    return tuple(KilledMessage(*each) for each in fields)
+def _killed(messages: Iterable[tuple[int, int, int, int]]) -> tuple[KilledMessage, ...]:
+    return tuple([_made(KilledMessage, fields) for fields in messages])

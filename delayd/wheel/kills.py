@@ -46,7 +46,7 @@ def rank_of(key: bytes) -> Rank:
 
 def kill_value(kill: Kill) -> bytes:
     """Return the value of a line."""
-    return _pack(tuple(kill))
+    return _pack(kill)
 
 
 def exported_value(value: bytes) -> bytes:

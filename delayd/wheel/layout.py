@@ -20,11 +20,14 @@ Paths are strings: the hot path builds thousands a second.
 
 from typing import NamedTuple
 
+from replication.rank import SLOT_MS
+
 FORMAT_VERSION = 5
 """Version of this layout and of the catalogue's grammar. Frames carry their own version."""
 UPGRADABLE = frozenset({4})
 """Older versions that this one takes over."""
 HOUR_SLOTS = 3600
+HOUR_MS = HOUR_SLOTS * SLOT_MS
 _HOUR_NAME = "hour"
 
 

@@ -7,15 +7,19 @@
 Source: docs/design/frontier.md, "Verdicts".
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from delayd.request import Op, Verdict, receipt, source_of
-from delayd.wheel import Frame
+from delayd.wheel import Frame, FrameKind
+from delayd.wheel.frame import FORM_OF, PackedFrame, encode_fields
 from replication.ids import KilledMessage, Settlement
 from replication.verdict import CancelMarker, Judgement, Outcome
 
 SOURCES_NAMED_MAX = 3
 """Sources that a detail names; `killed` has all that were killed."""
+_FORM: Final = FORM_OF[FrameKind.CANCEL_MARKER]
+# See `delayd.request.parser`: named tuples, without what their constructors cost.
+_made: Final = tuple.__new__
 
 
 class Judged(NamedTuple):
@@ -37,11 +41,27 @@ def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tup
         marker.is_replace,
         id,
         marker.as_of_ms,
-        tuple(map(tuple, marker.killed)),
-        tuple(map(tuple, marker.killed_before)),
+        marker.killed,
+        marker.killed_before,
         due_ms,
         *repeats,
     )
+
+
+def packed_cancel(
+    partition: int,
+    offset: int,
+    append_ms: int,
+    id: str,
+    as_of_ms: int,
+    killed: tuple[KilledMessage, ...],
+    killed_before: tuple[KilledMessage, ...],
+) -> PackedFrame:
+    """Return the encoded frame of a cancel's marker, with what `cancel_marker_body` returns."""
+    body = (False, id, as_of_ms, killed, killed_before, None)
+    data, crc = encode_fields(_FORM, 0, partition, offset, append_ms, append_ms, body)
+    frame = (append_ms, partition, offset, 0, FrameKind.CANCEL_MARKER, append_ms, "", data, crc)
+    return _made(PackedFrame, frame)
 
 
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:

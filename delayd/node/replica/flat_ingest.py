@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from delayd.bus import Record
 from delayd.bus.flat import RECORD, FlatRecords, record_at
-from delayd.node.replica.ingest_batch import Piece
+from delayd.node.replica.piece import Piece
 from delayd.node.replica.row_ingest import RowPiece
 from delayd.node.replica.told import Rejected
 from delayd.request import RequestLimits

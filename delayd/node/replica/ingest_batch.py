@@ -6,18 +6,18 @@ changes to itself until the whole batch is in the wheel: both change together, o
 Source: docs/design/frontier.md, "Ingest" and "Ids".
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from delayd.bus import Record
-from delayd.node.replica.cancel_marks import cancel_marker_body
+from delayd.node.replica.asking import REJECT, SETTLE, SWITCH, asked_of
+from delayd.node.replica.cancel_marks import cancel_marker_body, packed_cancel
 from delayd.node.replica.refusals import receipt_for, refusal_of
 from delayd.node.replica.unknown_past import WHOLE_PAST, Past
 from delayd.request import (
     Op,
     Reject,
     Request,
-    RequestLimits,
     Verdict,
     message_body,
     offset_of,
@@ -39,7 +39,7 @@ from delayd.wheel.id_memory import (
 )
 from delayd.wheel.kills import Kill
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState, settle
+from replication.ids import NOTHING, IdState, KilledMessage, kill_all, settle
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
@@ -50,7 +50,6 @@ from replication.ingest import (
     ingest,
     ingest_plain,
 )
-from replication.ingest import Op as IngestOp
 from replication.log_time import log_time_after, trail_ms_of
 from replication.rank import Rank, due_of, lane_of
 from replication.rules import Rules
@@ -59,34 +58,10 @@ from replication.trimmed import with_maybe
 from replication.verdict import CancelMarker
 
 _Body = tuple[Any, ...]
-_REJECT = Asked(IngestOp.REJECT, 0)
-_CANCEL = Asked(IngestOp.CANCEL, 0, has_id=True)
-_SWITCH = Asked(IngestOp.SWITCH, 0)
-_SETTLE = Asked(IngestOp.SETTLE, 0)
 # See `delayd.request.parser`: members of enums and named tuples, without what they cost.
 _SCHEDULE, _REPLACE, _CANCEL_OP = Op.SCHEDULE, Op.REPLACE, Op.CANCEL
 _MESSAGE, _MARKER = FrameKind.MESSAGE, FrameKind.CANCEL_MARKER
 _made = tuple.__new__
-_OPS = {op: IngestOp[op.name] for op in Op}
-
-
-class Piece(Protocol):
-    """Records on their way into a replica, which takes all of them or none."""
-
-    @property
-    def limits(self) -> RequestLimits:
-        """By which the records behind it are ruled."""
-
-    @property
-    def count(self) -> int:
-        """How many records these are."""
-
-    @property
-    def epochs(self) -> Mapping[int, int]:
-        """The leader epoch of the last record, by partition."""
-
-    def add_to(self, batch: "IngestBatch") -> None:
-        """Apply the rules to the records."""
 
 
 class IngestBatch:
@@ -121,15 +96,15 @@ class IngestBatch:
 
     def add_all(
         self,
-        records: Sequence[Record],
-        frames: Sequence[PackedFrame | None],
-        others: Mapping[int, Request | Reject],
+        frames: Iterable[PackedFrame | None],
+        other: Callable[[int], tuple[Record, Request | Reject]],
     ) -> None:
-        """Apply the rules to records in their order: to those that are packed, and to the others,
-        which are given by their place among the records.
+        """Apply the rules to records in their order, of which each has a frame, or none: `other`
+        returns that record, by its place, and what it asks for.
 
-        A packed frame is of a schedule without an id: what `ingest_plain` decides of it is decided
-        here, for a run of them in one partition at once.
+        A frame of a message is of a schedule that is stored: what `ingest_plain` decides of it is
+        decided here, for a run of them in one partition at once. A frame of a cancel marker stands
+        for a cancel, whose id was looked up; its data is the name of that id.
         """
         states, covered, keep = self.states, self.covered, self.frames.append
         running, next_offset, log_ms, leap_ms, trail_ms = -1, 0, 0, 0, 0
@@ -138,9 +113,9 @@ class IngestBatch:
                 if running >= 0:
                     states[running] = LogState(next_offset, log_ms, leap_ms)
                     running = -1
-                self.add(records[place], others[place])
+                self.add(*other(place))
                 continue
-            due_ms, partition, offset, lane, _, append_ms, _, _, _ = frame
+            due_ms, partition, offset, lane, kind, append_ms, _, data, _ = frame
             if partition != running:
                 if running >= 0:
                     states[running] = LogState(next_offset, log_ms, leap_ms)
@@ -153,7 +128,12 @@ class IngestBatch:
             next_offset = offset + 1
             if leap_ms or append_ms - trail_ms > log_ms:
                 log_ms, leap_ms = log_time_after(log_ms, leap_ms, append_ms, trail_ms)
-            if covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):
+            if kind:
+                as_of_ms = append_ms if append_ms > log_ms else log_ms
+                frame = self._cancel(partition, offset, append_ms, as_of_ms, data)
+                if covered is None or offset >= covered.offsets[partition]:
+                    keep(frame)
+            elif covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):
                 keep(frame)
         if running >= 0:
             states[running] = LogState(next_offset, log_ms, leap_ms)
@@ -174,7 +154,7 @@ class IngestBatch:
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
         elif request.op is Op.SWITCH:
-            self._decide(record, _SWITCH, Known())
+            self._decide(record, SWITCH, Known())
         elif request.op is Op.SETTLE:
             self._settle(record, request)
         else:
@@ -193,10 +173,15 @@ class IngestBatch:
     # For what the native library has read (`row_ingest.py`).
 
     @property
+    def knows_past(self) -> bool:
+        """True if nothing was trimmed: each decision is believed."""
+        return self._past is WHOLE_PAST
+
+    @property
     def stores_first(self) -> bool:
         """True if a schedule under an id of which nothing is remembered is stored, without a word
         to anybody."""
-        return self._past is WHOLE_PAST and self._settings.receipts_written != RECEIPTS_ALL
+        return self.knows_past and self._settings.receipts_written != RECEIPTS_ALL
 
     def recall_each(self, keys: Sequence[tuple[int, bytes]]) -> None:
         """Look up what is remembered of ids, by partition and name, all at once."""
@@ -215,7 +200,7 @@ class IngestBatch:
     # One method for each kind of record.
 
     def _reject(self, record: Record, reject: Reject) -> None:
-        self._decide(record, _REJECT, Known())
+        self._decide(record, REJECT, Known())
         source = source_of(record.partition, record.offset)
         self._reply(record, reject_receipt(reject, source=source), reject_body(record, reject))
 
@@ -234,7 +219,7 @@ class IngestBatch:
 
     def _schedule(self, record: Record, request: Request, id: str) -> None:
         before = self._state(record.partition, id_name(id))
-        asked = self._asked(request)
+        asked = asked_of(request, self._settings.lanes)
         decision = self._decide(record, asked, Known(before))
         due_ms = due_of(asked.due_ms, record.append_ms)
         if self._past.hides_schedule(record, due_ms, decision, before, self.covered):
@@ -251,7 +236,7 @@ class IngestBatch:
     def _cancel_or_replace(self, record: Record, request: Request) -> None:
         assert request.id is not None, "a cancel marker is about an id"
         before = self._state(record.partition, id_name(request.id))
-        asked = self._asked(request)
+        asked = asked_of(request, self._settings.lanes)
         decision = self._decide(record, asked, Known(before))
         self._past.check_marker(record, asked, decision, before, self.covered)
         self._note_id(record, request, decision)
@@ -265,6 +250,20 @@ class IngestBatch:
         due_ms = request.asked_due_ms if is_replace else None
         body = cancel_marker_body(marker, request.id, due_ms)
         self._file(record, _MARKER, body)
+
+    def _cancel(
+        self, partition: int, offset: int, append_ms: int, as_of_ms: int, name: bytes
+    ) -> PackedFrame:
+        """Decide a cancel as `_cancel_or_replace` does, with fewer objects; return its marker."""
+        key, keep_ms = (partition, name), self._settings.id_memory_ms
+        before, topics = self._state(partition, name), self._topics.get(key)
+        after, killed = kill_all(before, offset, as_of_ms, keep_ms)
+        if killed:
+            known = self._remembered[key].topics if topics is None else topics
+            self._note_kills(partition, offset, killed, known)
+        self._topics[key], self._changed[key] = NO_TOPICS, (after, keep_ms)
+        id = name[1:].decode()
+        return packed_cancel(partition, offset, append_ms, id, as_of_ms, killed, before.killed)
 
     def _continue(self, record: Record, request: Request) -> None:
         assert request.continues is not None, "a continuation names what it continues"
@@ -281,7 +280,7 @@ class IngestBatch:
             continued=self._continued(partition, offset),
         )
         origin = offset_of(request.origin)
-        asked = self._asked(request)._replace(
+        asked = asked_of(request, self._settings.lanes)._replace(
             continued_offset=offset, origin=origin, continued_due_ms=due_ms
         )
         decision = self._decide(record, asked, known)
@@ -308,7 +307,7 @@ class IngestBatch:
         partition, name = record.partition, redrive_name(request.redrive)
         before = NOTHING if request.id is None else self._state(partition, id_name(request.id))
         known = Known(before, self._state(partition, name))
-        asked = self._asked(request)
+        asked = asked_of(request, self._settings.lanes)
         decision = self._decide(record, asked, known)
         due_ms = due_of(asked.due_ms, record.append_ms)
         states = before, known.redriven
@@ -330,7 +329,7 @@ class IngestBatch:
         self._confirm(record, request)
 
     def _settle(self, record: Record, request: Request) -> None:
-        self._decide(record, _SETTLE, Known())
+        self._decide(record, SETTLE, Known())
         for id, settlement in request.settled:
             key = record.partition, id_name(id)
             self._topics.setdefault(key, self._recall(*key).topics)
@@ -342,19 +341,6 @@ class IngestBatch:
     def trail_ms(self, partition: int, offset: int) -> int:
         """Return by how much log time trails where this record is."""
         return trail_ms_of(self._settings, self._rules.version_at(partition, offset))
-
-    def _asked(self, request: Request) -> Asked:
-        if request.op is _CANCEL_OP:
-            return _CANCEL
-        lane = 0 if request.topic is None else lane_of(request.topic, self._settings.lanes)
-        return Asked(
-            _OPS[request.op],
-            request.due_ms,
-            lane,
-            request.id is not None,
-            request.digest,
-            has_own_time=request.has_own_time,
-        )
 
     def _decide(self, record: Record, asked: Asked, known: Known) -> Decision:
         decision = ingest(
@@ -376,18 +362,27 @@ class IngestBatch:
         topics = self._topics.get((partition, name))
         if topics is None:
             topics = self._recall(partition, name).topics
-        for killed in decision.killed:
-            rank = Rank(killed.due_ms, partition, killed.offset)
-            # What was not stored was not counted as pending, and is not counted off.
-            is_stored = self.covered is None or not self.covered.covers(killed.lane, rank)
-            topic = topics.get(killed.offset, "") if is_stored else ""
-            self._kills[rank] = Kill(offset, topic=topic)
+        self._note_kills(partition, offset, decision.killed, topics)
         if request.topic is not None:
             topics = {**topics, offset: request.topic}
         live = {message.offset for message in decision.id.live}
         left = {at: topics[at] for at in topics if at in live} if live else NO_TOPICS
         self._topics[partition, name] = left
         self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
+
+    def _note_kills(
+        self,
+        partition: int,
+        marker_offset: int,
+        killed: Sequence[KilledMessage],
+        topics: Mapping[int, str],
+    ) -> None:
+        for due_ms, offset, lane, _ in killed:
+            rank = _made(Rank, (due_ms, partition, offset))
+            # What was not stored was not counted as pending, and is not counted off.
+            is_stored = self.covered is None or not self.covered.covers(lane, rank)
+            topic = topics.get(offset, "") if is_stored else ""
+            self._kills[rank] = _made(Kill, (marker_offset, False, topic))
 
     def _note_maybe(
         self, record: Record, id: str, lane: int, due_ms: int, instead_of: int = -1

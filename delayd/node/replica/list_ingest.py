@@ -28,7 +28,7 @@ class ListPiece:
 
     def add_to(self, batch: IngestBatch) -> None:
         """Apply the rules to the records."""
-        batch.add_all(self._records, self._frames, self._others)
+        batch.add_all(self._frames, lambda place: (self._records[place], self._others[place]))
 
     @property
     def rejected(self) -> list[Rejected]:

@@ -20,8 +20,9 @@ from delayd.errors import DiskFullError, FrontierError
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.flat_ingest import FlatIngest
 from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
-from delayd.node.replica.ingest_batch import IngestBatch, Piece
+from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.node.replica.list_ingest import ListPiece
+from delayd.node.replica.piece import Piece
 from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
 from delayd.node.replica.switching import (

@@ -6,48 +6,47 @@ and in the order of the records, as `IngestBatch.add` decides it:
 
 1. a schedule without an id, and one under an id of which nothing is remembered, is stored: its
    frame is the one that C made;
-2. a cancel goes to `IngestBatch.add`, which looks at nothing of its record but its place;
+2. of a cancel the rules need its id and its place, unless a part of the log was trimmed;
 3. of anything else a `Record` is made, and parsed.
 
 Invariant: the batch is what `IngestBatch.add` makes of the same records
 (`tests/unit/node/replica/test_flat_ingest.py`).
 """
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from delayd.bus import Record
 from delayd.bus.flat import record_at
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.node.replica.switching import switched
 from delayd.node.replica.told import Rejected
-from delayd.request import Op, Reject, Request, RequestLimits, parse
+from delayd.request import Reject, Request, RequestLimits, parse
 from delayd.runtime.native.rows import (
-    APPEND_MS,
     CANCEL,
+    CRC,
+    DIGEST,
     EPOCH,
+    FRAME,
+    FRAME_BYTES,
     ID,
     ID_BYTES,
     KEYED,
     KIND,
-    OFFSET,
     OTHER,
     PARTITION,
     PLAIN,
     RECORD,
-    Row,
     Rows,
 )
 from delayd.wheel import FrameKind
 from delayd.wheel.frame import PackedFrame
-from replication.ingest import LogState, first_of_id
-from replication.log_time import log_time_after
-from replication.rank import Rank
+from replication.ingest import first_of_id
 
 _MESSAGE: Final = int(FrameKind.MESSAGE)
-# See `delayd.request.parser`: members of enums and named tuples, without what they cost.
-_CANCEL_OP: Final = Op.CANCEL
+_MARKER: Final = int(FrameKind.CANCEL_MARKER)
+# See `delayd.request.parser`: named tuples, without what their constructors cost.
 _made: Final = tuple.__new__
-_NOTHING_MORE: Final = (b"", "", 0, None, None, None, None, (), False)
 
 
 class RowPiece:
@@ -98,79 +97,36 @@ class RowPiece:
 
     def add_to(self, batch: IngestBatch) -> None:
         """Apply the rules to the records, in their order."""
-        topics, frames = self._source.topics, self._source.frames
-        states, covered, keep = batch.states, batch.covered, batch.frames.append
-        stores_first, is_first, note_first = batch.stores_first, batch.is_first, batch.note_first
         batch.recall_each([key for key in self._keys if key is not None])
-        running, next_offset, log_ms, leap_ms, trail_ms = -1, 0, 0, 0, 0
-        for place, (row, key) in enumerate(zip(self._rows, self._keys, strict=True)):
-            (
-                offset,
-                append_ms,
-                due_ms,
-                kind,
-                partition,
-                _,
-                lane,
-                topic,
-                *_,
-                at,
-                size,
-                crc,
-                digest,
-            ) = row
-            if kind != PLAIN and (
-                kind != KEYED or key is None or not stores_first or not is_first(key)
-            ):
-                if running >= 0:
-                    states[running] = LogState(next_offset, log_ms, leap_ms)
-                    running = -1
-                batch.add(*self._read(place))
+        batch.add_all(self._frames(batch), self._read)
+
+    def _frames(self, batch: IngestBatch) -> Iterator[PackedFrame | None]:
+        """Yield the frame of each record, as `IngestBatch.add_all` takes it. Of an id of which
+        nothing is remembered, what it yields is noted."""
+        topics, frames = self._source.topics, memoryview(self._source.frames)
+        stores_first, knows_past = batch.stores_first, batch.knows_past
+        is_first, note_first = batch.is_first, batch.note_first
+        for row, key in zip(self._rows, self._keys, strict=True):
+            offset, append_ms, due_ms, kind, partition, _, lane, topic = row[:8]
+            if kind == CANCEL and knows_past:
+                assert key is not None, "a cancel has an id"
+                cancel = (append_ms, partition, offset, 0, _MARKER, append_ms, "", key[1], 0)
+                yield _made(PackedFrame, cancel)
                 continue
-            if partition != running:
-                if running >= 0:
-                    states[running] = LogState(next_offset, log_ms, leap_ms)
-                running = partition
-                next_offset, log_ms, leap_ms = states[partition]
-                trail_ms = batch.trail_ms(partition, offset)  # a barrier would end the piece
-            assert offset >= next_offset, (
-                f"partition {partition}: offset {offset} came after {next_offset - 1}"
-            )
-            next_offset = offset + 1
-            if leap_ms or append_ms - trail_ms > log_ms:
-                log_ms, leap_ms = log_time_after(log_ms, leap_ms, append_ms, trail_ms)
-            if key is not None:
-                note_first(key, first_of_id(due_ms, offset, lane, digest), offset, topics[topic])
-            if covered is None or not covered.covers(lane, Rank(due_ms, partition, offset)):
-                data = bytes(frames[at : at + size])
-                frame = (due_ms, partition, offset, lane, _MESSAGE, append_ms, topics[topic])
-                keep(_made(PackedFrame, (*frame, data, crc)))
-        if running >= 0:
-            states[running] = LogState(next_offset, log_ms, leap_ms)
+            if kind == KEYED and key is not None and stores_first and is_first(key):
+                first = first_of_id(due_ms, offset, lane, row[DIGEST])
+                note_first(key, first, offset, topics[topic])
+            elif kind != PLAIN:
+                yield None
+                continue
+            at = row[FRAME]
+            data = bytes(frames[at : at + row[FRAME_BYTES]])
+            frame = (due_ms, partition, offset, lane, _MESSAGE, append_ms, topics[topic], data)
+            yield _made(PackedFrame, (*frame, row[CRC]))
 
     def _read(self, place: int) -> tuple[Record, Request | Reject]:
-        """Return a record and what it asks for; of a cancel as far as the rules look at it."""
-        row, key = self._rows[place], self._keys[place]
-        if row[KIND] == CANCEL and key is not None:
-            return _cancel_of(row, key[1])
-        if key is None:
+        """Return a record and what it asks for."""
+        if place in self._others:
             return self._others[place]
-        record, _ = record_at(self._source.data, self._source.begin + row[RECORD])
+        record, _ = record_at(self._source.data, self._source.begin + self._rows[place][RECORD])
         return record, parse(record, self._read_by)
-
-
-def _cancel_of(row: Row, name: bytes) -> tuple[Record, Request]:
-    place = row[PARTITION], row[OFFSET], row[EPOCH], row[APPEND_MS]
-    request: tuple[Any, ...] = (
-        _CANCEL_OP,
-        None,
-        0,
-        0,
-        None,
-        None,
-        [],
-        None,
-        name[1:].decode(),
-        *_NOTHING_MORE,
-    )
-    return _made(Record, (*place, None, None, [])), _made(Request, request)

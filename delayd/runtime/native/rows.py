@@ -31,7 +31,8 @@ Row: TypeAlias = tuple[Any, ...]
 """offset, append_ms, due_ms, kind, partition, epoch, lane, topic, where the record begins, where
 its id does, its length, where the frame begins, its length, its CRC, digest. Places count from the
 first record's, and that of the frame from the first frame's."""
-OFFSET, APPEND_MS, _DUE_MS, KIND, PARTITION, EPOCH, _LANE, _TOPIC, RECORD, ID, ID_BYTES = range(11)
+KIND, PARTITION, EPOCH = 3, 4, 5
+RECORD, ID, ID_BYTES, FRAME, FRAME_BYTES, CRC, DIGEST = range(8, 15)
 """Positions in a row, of what is looked at alone."""
 
 

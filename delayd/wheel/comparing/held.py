@@ -21,14 +21,13 @@ from delayd.wheel.comparing.digest_tree import HOURS_OF_A_DAY, NOTHING, Digest, 
 from delayd.wheel.disk import OpenFile, SystemDisk
 from delayd.wheel.frame import BrokenFrameError, read_body
 from delayd.wheel.kills import KILLS, kill_key, kill_of, rank_of
-from delayd.wheel.layout import HOUR_SLOTS, Layout
+from delayd.wheel.layout import HOUR_MS, HOUR_SLOTS, Layout
 from delayd.wheel.reader import SCAN_BYTES, FoundFrame, read_frames
 from delayd.wheel.segment import DIGEST_MODULO
 from delayd.wheel.stopped import reading
 from replication.rank import SLOT_MS, Rank
 
 _CANCEL_MARKER: Final = int(FrameKind.CANCEL_MARKER)
-HOUR_MS: Final = HOUR_SLOTS * SLOT_MS
 
 
 class Checkpointed(Protocol):

@@ -80,8 +80,8 @@ IDS = (
         "an id is remembered until the last marker that asks about it was passed",
         "frontier.md#settlements",
         "replication/ids.py",
-        "    if state == NOTHING:\n        return state\n",
-        "    if not killed:\n        return state\n",
+        "    if not live and state == NOTHING:\n",
+        "    if not live:\n",
         "tests/unit/replication/test_verdict.py::"
         "test_a_marker_that_finds_nothing_live_holds_what_is_remembered",
     ),

@@ -94,7 +94,7 @@ UPGRADES = (
         "log time goes on behind a barrier from what it was",
         "frontier.md#rules-switch",
         "delayd/node/replica/ingest_batch.py",
-        "            self._decide(record, _SWITCH, Known())\n",
+        "            self._decide(record, SWITCH, Known())\n",
         "            self.states[record.partition] = LogState(record.offset + 1, 0)\n",
         f"{SWITCHING}test_the_seam_is_the_same_in_any_batches_and_through_any_crash",
     ),

@@ -157,9 +157,9 @@ def test_a_marker_that_finds_nothing_live_holds_what_is_remembered() -> None:
 
     Rules: verdict-settled
     """
-    state = kill_all(IdState((), (message(NOW_MS, 7),), 40), 50, NOW_MS, HOUR_MS)
+    state, _ = kill_all(IdState((), (message(NOW_MS, 7),), 40), 50, NOW_MS, HOUR_MS)
     assert state == IdState((), (message(NOW_MS, 7),), 50)
-    assert kill_all(NOTHING, 50, NOW_MS, HOUR_MS) == NOTHING
+    assert kill_all(NOTHING, 50, NOW_MS, HOUR_MS) == (NOTHING, ())
 
 
 def test_the_first_settlement_of_a_marker_stays() -> None:

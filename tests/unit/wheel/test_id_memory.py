@@ -149,14 +149,14 @@ def test_many_are_recalled_as_one_by_one(wheel: Wheel) -> None:
 
 
 def test_of_kills_the_first_alone_is_told(tmp_path: Path) -> None:
-    told: list[tuple[Rank, str]] = []
+    told: list[tuple[int, str]] = []
     wheel = Wheel.open(tmp_path / "told", partitions=2)
-    wheel.ids._on_kill = lambda rank, topic: told.append((rank, topic))
-    ranks = [Rank(DUE_MS, 0, number) for number in range(3)]
+    wheel.ids._on_kills = told.extend
+    ranks = [Rank(DUE_MS + number, 0, number) for number in range(3)]
     wheel.ids.note_kill(ranks[1], Kill(5, topic="a"))
     wheel.ids.note_kills({rank: Kill(9, topic="b") for rank in ranks})
     wheel.ids.note_kills({ranks[0]: Kill(10, is_refused=True, topic="b")})
-    assert told == [(ranks[1], "a"), (ranks[0], "b"), (ranks[2], "b")]
+    assert told == [(DUE_MS + 1, "a"), (DUE_MS, "b"), (DUE_MS + 2, "b")]
     assert [wheel.ids.kill(rank) for rank in ranks] == [
         Kill(10, True, "b"),
         Kill(9, topic="b"),

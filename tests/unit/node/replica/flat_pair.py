@@ -14,7 +14,7 @@ from test_fast_ingest import BYTES_MAX
 
 from delayd.bus import Record
 from delayd.bus.flat import FlatRecords, flattened
-from delayd.node.replica.ingest_batch import Piece
+from delayd.node.replica.piece import Piece
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.row_ingest import RowPiece
 from delayd.node.replica.told import Rejected

@@ -115,7 +115,7 @@ def with_the_hot_path(
     others = {
         place: parse(records[place], LIMITS) for place, frame in enumerate(frames) if frame is None
     }
-    batch.add_all(records, frames, others)
+    batch.add_all(frames, lambda place: (records[place], others[place]))
     return bytes_of(batch), batch.states
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from random_requests import Mixture, record
 
 from delayd.bus import Headers, Record
-from delayd.bus.flat import flattened
+from delayd.bus.flat import FlatRecords, flattened
 from delayd.bus.murmur2 import partition_of
+from delayd.errors import LogNotEnoughError
 from delayd.node.replica.row_ingest import RowPiece
 from delayd.request import Request, RequestLimits, message_body, parse
 from delayd.request.internal import barrier
@@ -26,8 +27,10 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import packed
 from replication.ids import NOTHING
 from replication.ingest import Asked, Known, LogState, Op, first_of_id, ingest
+from replication.log_time import PROOF_TRAILS, trail_ms_of
 from replication.rank import Rank
 from replication.settings import RECEIPTS_ALL, TRACING_HEADERS
+from replication.trimmed import UNTRIMMED, Beginning
 
 pytestmark = pytest.mark.usefixtures("the_library_runs")
 
@@ -259,6 +262,33 @@ def test_a_cluster_that_writes_all_receipts_writes_these(
     assert pair.rows == {KEYED: 3}
     assert len(pair.flat.wheel.pending_replies([0] * PARTITIONS)) == 3
     pair.close()
+
+
+def test_a_cancel_is_judged_as_of_log_time(new_pair: Pair) -> None:
+    """docs/design/frontier.md, "Log time"."""
+    trail_ms = trail_ms_of(SETTINGS, SETTINGS.rules_version)
+    proved_ms = APPEND_MS + PROOF_TRAILS * trail_ms + 1
+    schedules = [with_id([TOPIC, DELAY], b"id-%d" % n) for n in range(8)]
+    new_pair.take(schedules)
+    new_pair.take([each._replace(append_ms=proved_ms) for each in schedules])
+    assert new_pair.flat.log_ms[P] == proved_ms - trail_ms > APPEND_MS
+    new_pair.take([with_id(CANCELS["cancel"])])
+    new_pair.take([with_id([TOPIC, DELAY])])
+    new_pair.take([with_id(CANCELS["cancel"])] * 2)
+    assert new_pair.rows[CANCEL] == 3
+
+
+def test_a_cancel_that_a_trimmed_record_may_decide_stops_the_node(new_pair: Pair) -> None:
+    """docs/design/trimmed.md, "What decides later"."""
+    begins = [UNTRIMMED] * PARTITIONS
+    begins[P] = Beginning(10, APPEND_MS, 12, has_letters=False)
+    cancel = [with_id(CANCELS["cancel"], offset=10)]
+    flat = FlatRecords(new_pair.surveyor, flattened(cancel))
+    for replica, records in ((new_pair.listed, cancel), (new_pair.flat, flat)):
+        replica.begin_at(begins, ())
+        with pytest.raises(LogNotEnoughError, match=f"what becomes of {P}/10"):
+            replica.take(records)
+    assert new_pair.rows == {CANCEL: 1}
 
 
 def test_a_switch_rules_what_is_behind_it(library: native.Library, tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""What a record asks of the ingest rules (`replication.ingest`)."""
+
+from typing import Final
+
+from delayd.request import Op, Request
+from replication.ingest import Asked
+from replication.ingest import Op as IngestOp
+from replication.rank import lane_of
+
+REJECT: Final = Asked(IngestOp.REJECT, 0)
+SWITCH: Final = Asked(IngestOp.SWITCH, 0)
+SETTLE: Final = Asked(IngestOp.SETTLE, 0)
+_CANCEL: Final = Asked(IngestOp.CANCEL, 0, has_id=True)
+# See `delayd.request.parser`: members of enums, without what they cost.
+_CANCEL_OP: Final = Op.CANCEL
+_OPS: Final = {op: IngestOp[op.name] for op in Op}
+
+
+def asked_of(request: Request, lanes: int) -> Asked:
+    """Return what a request asks, in a cluster of so many lanes."""
+    if request.op is _CANCEL_OP:
+        return _CANCEL
+    lane = 0 if request.topic is None else lane_of(request.topic, lanes)
+    return Asked(
+        _OPS[request.op],
+        request.due_ms,
+        lane,
+        request.id is not None,
+        request.digest,
+        has_own_time=request.has_own_time,
+    )
