@@ -9,7 +9,8 @@ looks for new leaders by itself.
 
 `--session-ms` is the brokers' `broker.session.timeout.ms`: until it is over Kafka itself keeps the
 silent broker as leader. If the broker is the active controller, too, the others elect another one
-first, for which the session begins anew: `--controller` says which case is to be played.
+first, after `controller.quorum.fetch.timeout.ms` (`--quorum-ms`), and the session begins anew:
+`--controller` says which case is to be played.
 """
 
 import argparse
@@ -47,6 +48,8 @@ READY_MS = 10_000
 """From the last request to the first due time."""
 PROVEN_S = 5
 """How long is delivered before the broker is struck."""
+QUORUM_TIMEOUT_MS = 2_000
+"""Kafka's own."""
 SETTLE_MS = 120_000
 CLUSTERS_MAX = 20
 """Each has another coordinator, by chance."""
@@ -75,6 +78,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--rate", type=int, default=200)
     parser.add_argument("--session-ms", type=int, default=SESSION_TIMEOUT_MS)
+    parser.add_argument("--quorum-ms", type=int, default=QUORUM_TIMEOUT_MS)
     parser.add_argument("--signal", choices=["SIGSTOP", "SIGKILL"], default="SIGSTOP")
     parser.add_argument("--coordinator", action="store_true", help="strike that one")
     parser.add_argument("--controller", choices=["yes", "no", "either"], default="either")
@@ -82,6 +86,8 @@ def main() -> None:
     session = {
         "broker.session.timeout.ms": str(sizes.session_ms),
         "broker.heartbeat.interval.ms": str(min(HEARTBEAT_INTERVAL_MS, sizes.session_ms // 4)),
+        "controller.quorum.fetch.timeout.ms": str(sizes.quorum_ms),
+        "controller.quorum.election.timeout.ms": str(sizes.quorum_ms // 2),
     }
     with (
         tempfile.TemporaryDirectory(prefix="delayd-figures-") as folder,

@@ -23,6 +23,11 @@ CURSOR_AGE_MAX_MS = 30_000
 """If the cursor is this far behind the clock, nothing delivers."""
 
 
+HELD_MS_MAX = 60_000
+"""How long a transaction of a program that is well stays open; Kafka ends one after at most 15
+minutes, unless it is told otherwise."""
+
+
 class Problem(NamedTuple):
     """What a person must see to: a stable slug, and what is wrong."""
 
@@ -130,6 +135,7 @@ def _members(
         for name in missing
     ]
     problems += [problem for node in nodes for problem in _problems_of(node)]
+    problems += _held_partitions(nodes)
     return master, nodes
 
 
@@ -165,6 +171,22 @@ def _problems_of(node: dict[str, Any]) -> Iterator[Problem]:
             f"node {name} takes in no new messages, and delivers what it has: "
             f"{disk['free_bytes']} bytes are free on its disk",
         )
+
+
+def _held_partitions(nodes: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield what holds up all nodes, once."""
+    longest: dict[int, int] = {}
+    for node in nodes:
+        for partition, held_ms in (node.get("buffer_held_ms") or {}).items():
+            longest[int(partition)] = max(held_ms, longest.get(int(partition), 0))
+    for partition, held_ms in sorted(longest.items()):
+        if held_ms > HELD_MS_MAX:
+            yield Problem(
+                "buffer-held",
+                f"a transaction has been open in partition {partition} of the buffer for "
+                f"{held_ms // 1000} s, and nobody takes in what is behind it: delayd doctor names "
+                "its producer",
+            )
 
 
 def hangs(node: str, spared: Mapping[str, Any]) -> str:
@@ -208,7 +230,8 @@ def _ask(admin: str, clock: Clock) -> dict[str, Any]:
             "kafka_problem",
             "etcd_problem",
         ),
-        *("ingest_problem", "ingest_lag", "frontier_strays", "log_ms", "clock_drift_ms"),
+        *("ingest_problem", "ingest_lag", "buffer_held_ms"),
+        *("frontier_strays", "log_ms", "clock_drift_ms"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
         *("path", "version", "checkpoint_took_ms", "process"),
     )

@@ -12,7 +12,7 @@ that has read all is never taken for one that is behind.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -28,6 +28,15 @@ TIMEOUT_MS: Final = 5_000
 DEAF_MS: Final = 5_000
 """How long a position may stand still before an end that is beyond it. A driver replaces a reader
 that stands still for 3 s (`delayd.bus.progress`)."""
+
+
+class Held(NamedTuple):
+    """A partition that an open transaction holds up."""
+
+    offset: int
+    """Nobody reads from there on, until the transaction ends."""
+    since_ms: int
+    """Monotonic time at which this was seen first."""
 
 
 class IngestWatch:
@@ -56,6 +65,13 @@ class IngestWatch:
         self.unread: tuple[int | None, ...] = (None,) * len(read_to())
         """Offsets from where the node reads to the end of the log, by partition; None while no
         broker tells. Markers and open transactions are among them."""
+        self._held: dict[int, Held] = {}
+
+    def held_ms(self) -> dict[int, int]:
+        """Return for how long an open transaction has held up readers of the buffer, ms, by
+        partition; only those that are held up. The reader may still be on its way there."""
+        now_ms = self._clock.monotonic_ms()
+        return {number: now_ms - held.since_ms for number, held in self._held.items()}
 
     async def run(self) -> None:
         """Watch until it is cancelled."""
@@ -73,7 +89,7 @@ class IngestWatch:
         readable: Mapping[int, int] = {}
         try:
             ends = cluster.end_offsets(self._topic, TIMEOUT_MS, committed=False)
-            if self._takes_in() and any(ends.get(n, 0) > at for n, at in read_to.items()):
+            if any(ends.get(n, 0) > at for n, at in read_to.items()):
                 # Nobody reads behind an open transaction.
                 readable = cluster.end_offsets(self._topic, TIMEOUT_MS, committed=True)
         except DelaydError as error:
@@ -81,8 +97,23 @@ class IngestWatch:
             self._note(None)
             return
         self.unanswered = None
+        self._held = self._held_at(
+            {n: readable[n] for n in read_to if n in readable and readable[n] < ends.get(n, 0)}
+        )
+        if not self._takes_in():
+            readable = {}
         self.unread = tuple(max(0, ends.get(n, at) - at) for n, at in read_to.items())
         self._note(self._progress.note(read_to, readable, self._clock.monotonic_ms()))
+
+    def _held_at(self, offsets: Mapping[int, int]) -> "dict[int, Held]":
+        """Return what holds up readers, of which that at the same offset began earlier."""
+        now_ms = self._clock.monotonic_ms()
+        return {
+            number: held
+            if (held := self._held.get(number)) is not None and held.offset == offset
+            else Held(offset, now_ms)
+            for number, offset in offsets.items()
+        }
 
     def _note(self, stalled: Exception | None) -> None:
         """Log one line when the node begins to hear nothing, and when that is over."""

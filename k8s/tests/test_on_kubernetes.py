@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from k8s_cluster import (
+    BEGUN,
     NODES,
     STEADY_S,
     Cluster,
@@ -287,6 +288,29 @@ def test_etcd_is_away_for_a_minute(cluster: Cluster, traffic: Traffic) -> None:
         cluster.inside("scale", "statefulset/etcd", "--replicas=1")
         cluster.wait_master()
         assert restarts(cluster) == before
+
+
+def test_the_broker_comes_back_under_another_address(
+    cluster: Cluster, traffic: Traffic, note: list[str]
+) -> None:
+    """A roll of the broker: its pod is replaced, and its name leads to another address."""
+    with traffic("roll") as run, run.mark("broker's pod replaced"):
+        began = restarts(cluster)
+        address = cluster.read("pod", "kafka-0")["status"]["podIP"]
+        with cluster.replacing("kafka-0"):
+            cluster.inside("delete", "pod", "kafka-0")
+        assert cluster.read("pod", "kafka-0")["status"]["podIP"] != address
+        back = time.monotonic()
+        delivered = delivered_count(cluster)
+        wait_for("deliveries", lambda: delivered_count(cluster) > delivered + BEGUN, 60)
+        note.append(f"{BEGUN} deliveries {time.monotonic() - back:.1f} s after the broker is ready")
+        cluster.wait_ready()
+        assert restarts(cluster) == began
+
+
+def delivered_count(cluster: Cluster) -> int:
+    """By its master since it was started."""
+    return int(cluster.status(cluster.wait_master())["delivered_count"])
 
 
 def alter_buffer(cluster: Cluster, config: str) -> None:

@@ -29,6 +29,7 @@ from nodes import (
 )
 
 from delayd.bus.confluent import ConfluentBus
+from delayd.cluster import status
 from delayd.cluster.topics import create_topics
 from delayd.commands.doctor import transactions
 from delayd.dev.cluster import LocalCluster
@@ -133,10 +134,13 @@ def test_a_transaction_that_stays_open_in_the_buffer_with_its_producers_name(
     shop.flush(HANGS_S)
     try:
         assert not visit(site).wrong, "it may stay open for a minute"
-        monkeypatch.setattr(transactions, "OPEN_MS_MAX", 0)
-        found = visit(site).findings["transaction-open"]
+        monkeypatch.setattr(transactions, "HELD_MS_MAX", 0)
+        monkeypatch.setattr(status, "HELD_MS_MAX", 0)
+        findings = visit_until(site, "buffer-held").findings
     finally:
         shop.abort_transaction(HANGS_S)
+    assert "partition 1 of the buffer" in findings["buffer-held"]["what"]
+    found = findings["transaction-open"]
     assert "'the-shop'" in found["what"] and f"{site.buffer}/1" in found["what"]
     assert f"abort --topic {site.buffer} --partition 1" in found["mend"]
     assert found["severity"] == "critical"

@@ -31,6 +31,10 @@ OF_PROBLEMS: Final[Mapping[str, tuple[Severity, str]]] = {
     "node-silent": (Severity.WARNING, "look at its log, and restart it"),
     "kafka-refuses": (Severity.WARNING, "see docs/operations.md, 'Getting into Kafka and etcd'"),
     "hears-nothing": (Severity.CRITICAL, "restart this node"),
+    "buffer-held": (
+        Severity.CRITICAL,
+        "end the program that transaction-open names, or abort what transaction-hanging names",
+    ),
     "target-hangs": (Severity.WARNING, "see docs/operations.md, 'Spared partitions'"),
     "buffer-endangered": (
         Severity.CRITICAL,

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from delayd.bus.raw import Active, Place, Producers
+from delayd.cluster.status import HELD_MS_MAX
 from delayd.cluster.topics import transactional_id
 from delayd.commands.doctor.case import Case
 from delayd.commands.doctor.finding import Finding, Severity
 from delayd.commands.wording import local_time
 
-OPEN_MS_MAX: Final = 60_000
-"""Longer than a transaction of a program that is well; Kafka ends one after at most 15 minutes,
-unless it is told otherwise."""
 AGAIN_S: Final = 1.0
 """A coordinator ends a transaction before the leaders of its partitions have heard of it."""
 
@@ -36,7 +34,7 @@ def look_at_transactions(case: Case) -> Iterator[Finding]:
         transaction = known.get(active.producer.id)
         if transaction is None:
             yield _hanging(place, active, case, is_ours=active.producer.id in ours)
-        elif means.clock.wall_ms() - transaction.began_ms > OPEN_MS_MAX:
+        elif means.clock.wall_ms() - transaction.began_ms > HELD_MS_MAX:
             yield Finding(
                 "transaction-open",
                 Severity.CRITICAL if place.topic == case.settings.buffer.name else Severity.WARNING,

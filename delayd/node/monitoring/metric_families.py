@@ -217,6 +217,19 @@ FAMILIES: Final[tuple[Family, ...]] = (
         " delayd_kafka_up is 0.",
         lambda of: [((str(n),), e) for n, e in enumerate(of.ingest_watch.unread) if e is not None],
     ),
+    Family(
+        "delayd_buffer_held_seconds",
+        Kind.GAUGE,
+        ("partition",),
+        "For how long a transaction that is open in the buffer has held up all readers of the"
+        " partition: nothing behind it is taken in. 0 where none does; absent while Kafka does not"
+        " tell.",
+        lambda of: [
+            ((str(n),), of.ingest_watch.held_ms().get(n, 0) / 1000)
+            for n, unread in enumerate(of.ingest_watch.unread)
+            if unread is not None
+        ],
+    ),
     _gauge(
         "delayd_ingest_delay_seconds",
         "Age of the first record of the last batch when this node had ingested it.",

@@ -207,6 +207,7 @@ class NodeView:
             "kafka_problem": self.kafka_problem,
             "ingest_problem": self.ingest_watch.problem,
             "ingest_lag": self.ingest_watch.unread,
+            "buffer_held_ms": self.ingest_watch.held_ms(),
             "etcd_problem": self.control.etcd_problem,
             "topic_warnings": self.kafka_health.warnings,
             "disk": self._shown_disk(),

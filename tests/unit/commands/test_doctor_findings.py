@@ -25,6 +25,7 @@ from delayd.bus.kafka_python import settings as kafka_python
 from delayd.bus.memory.kafka import BROKER_DEFAULTS
 from delayd.bus.raw import Active, OpenTransaction, Place, ProducerEpoch
 from delayd.cluster import status
+from delayd.cluster.status import HELD_MS_MAX
 from delayd.commands.doctor import transactions
 from delayd.commands.doctor.brokers import TRANSACTION_TIMEOUT_MS
 from delayd.commands.doctor.certificates import ends_ms
@@ -116,6 +117,7 @@ def _served(statuses: list[dict[str, Any]]) -> Iterator[list[str]]:
         ("open-files", {"process": {"open_files": 800, "open_files_max": 1024}}),
         ("kafka-refuses", {"kafka_problem": "authentication failed"}),
         ("hears-nothing", {"ingest_problem": "partition 0"}),
+        ("buffer-held", {"buffer_held_ms": {"2": 60_001}}),
         ("etcd-away", {"etcd_problem": "no answer for 3 s"}),
         ("target-hangs", {"spared_partitions": [{"topic": "t", "partition": 0}]}),
         (
@@ -203,7 +205,7 @@ def test_a_transaction_that_no_coordinator_knows(producer: int, mend: str) -> No
     ward.log.active = {place: (Active(ProducerEpoch(producer, 0), 0, START_MS, 5),)}
     found = ward.found()["transaction-hanging"]
     assert found.mend.startswith(mend) and "since offset 5" in found.what
-    began_ms = START_MS - transactions.OPEN_MS_MAX
+    began_ms = START_MS - HELD_MS_MAX
     ward.log.known = {producer: OpenTransaction("shop", "Ongoing", began_ms)}
     assert "transaction-hanging" not in ward.found() and "transaction-open" not in ward.found()
     ward.clock.now_ms += 1  # type: ignore[attr-defined]

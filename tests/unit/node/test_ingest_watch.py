@@ -83,6 +83,33 @@ def test_what_an_open_transaction_hides_is_unread_and_no_problem(desk: Desk) -> 
     assert desk.watch.unread == (1, 0) and desk.watch.problem is None
 
 
+def test_it_tells_for_how_long_an_open_transaction_holds_up_a_partition(desk: Desk) -> None:
+    desk.grow(1)
+    desk.read_to = [0, 1]
+    producer = desk.bus.transactional_producer("a user's")
+    producer.init_transactions(1_000)
+
+    def open_one() -> None:
+        producer.begin()
+        producer.send(TOPIC, key=None, value=b"v", headers=[], partition=1)
+
+    desk.look()
+    assert desk.watch.held_ms() == {}
+    open_one()
+    desk.look()
+    desk.has_room = False  # What holds up a partition does so whether or not there is room.
+    desk.look(40_000)
+    desk.look(30_000)
+    assert desk.watch.held_ms() == {1: 70_000}
+    producer.commit(1_000)
+    open_one()
+    desk.look(1_000)
+    assert desk.watch.held_ms() == {1: 0}, "another transaction"
+    producer.commit(1_000)
+    desk.look(1_000)
+    assert desk.watch.held_ms() == {}
+
+
 def test_a_node_without_room_does_not_count_as_deaf(desk: Desk) -> None:
     desk.grow()
     desk.has_room = False

@@ -73,6 +73,7 @@ FIGURES: dict[str, Any] = {
     "ingestion.rejects": {"bad-due": 4},
     "ingest_watch.unread": (0, 17, None),
     "ingest_watch.problem": None,
+    "ingest_watch.held_ms": lambda: {1: 90_000},
     "ingestion.delay_ms": 35,
     "log_ahead_ms": lambda: 0,
     "replica.ingested_count": 1_000,
@@ -194,6 +195,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "comparisons.repairer.counts": {"repaired": 4},
         "ingest_watch.unread": (1, 1, 1),
         "ingest_watch.problem": "deaf",
+        "ingest_watch.held_ms": lambda: {1: 91_000},
         "delivery.smoothing_ms": {"orders": 5},
         "delivery.failing_targets": (),
         "delivery.spared_partitions": (),
@@ -249,6 +251,7 @@ def test_a_master_shows_its_figures_in_seconds_and_bytes() -> None:
     assert sum(found["delayd_election_state"].values()) == 1
     assert found["delayd_delivery_lag_seconds"] == {("master",): 0.25}
     assert found["delayd_ingest_lag_offsets"] == {("0",): 0, ("1",): 17}
+    assert found["delayd_buffer_held_seconds"] == {("0",): 0, ("1",): 90}
     assert found["delayd_loop_age_seconds"] == {("ingest",): 0.05, ("delivery",): 1.25}
     assert found["delayd_steps_total"] == {("committed",): 2, ("failed",): 1}
     [build] = [s for s in parsed(Exposition(master()).page()) if s.name == "delayd_build_info"]
@@ -332,6 +335,7 @@ def test_what_is_not_known_has_no_sample() -> None:
         "delayd_clock_drift_seconds",
         "delayd_ingest_delay_seconds",
         "delayd_ingest_lag_offsets",
+        "delayd_buffer_held_seconds",
         "delayd_disk_free_bytes",
         "delayd_lateness_seconds_count",
     ):
