@@ -79,11 +79,11 @@ test: check-fast  ## every check, and every test but the rehearsals (real Kafka,
 
 test-long: setup  ## what of `make test` computes for long: tests, and seeds of the simulation
 	$(BIN)/python -m pytest -m "long and not rehearsal" --timeout 3600 $(COMPUTING)
-	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 16 --of-commit 8
-	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 6 --of-commit 3
-	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 5 --of-commit 2
-	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 2 --of-commit 2
-	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 3 --of-commit 2
+	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 4 --of-commit 8
+	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 1 --of-commit 4
+	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 1 --of-commit 3
+	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 1 --of-commit 2
+	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 1 --of-commit 3
 
 test-full: setup  ## what a release needs beside `make test`: the rehearsals, and loads at full size with their figures
 	$(BIN)/python -m pytest $(REAL) -m rehearsal $(WITH_REAL_PARTS) tests/unit/node/monitoring/test_api_malformed.py

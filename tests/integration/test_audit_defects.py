@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(7_200)]
 
 BROKER = "broker-1"
 TIMEOUT_MS = 30_000
-SMALL, SMALL_SPREAD_MS = 8_000, 18_000
+SMALL, SMALL_SPREAD_MS = 3_000, 18_000
 FULL, FULL_SPREAD_MS = 100_000, 100_000
 
 KEEP_COMPILED = {"spark.sql.codegen.cache.maxEntries": "5000"}
