@@ -6,17 +6,30 @@
     scopes = ["read", "schedule"]
     targets = ["orders-*"]          # shell patterns; without it: all targets
 
+    [[token]]
+    name = "operators"
+    certificate = "ops.example.com" # a name of the certificate that a client shows in its place
+    scopes = ["read", "operate"]
+
 Not here: which route needs which scope.
 """
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from delayd.config.security import problems_of, read_toml
 from delayd.errors import ConfigError
@@ -36,14 +49,22 @@ class Scope(Enum):
 
 
 class ApiToken(BaseModel):
-    """One token. The token itself is nowhere: only its digest."""
+    """One token, or a certificate in its place. The token itself is nowhere: only its digest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+    certificate: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """The common name of a client's certificate, or one of its alternative names (DNS or URI)."""
     scopes: frozenset[Scope] = Field(min_length=1)
     targets: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ("*",)
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> "ApiToken":
+        if (self.sha256 is None) is (self.certificate is None):
+            raise ValueError("give either sha256 or certificate")
+        return self
 
     @property
     def is_limited(self) -> bool:
@@ -83,8 +104,8 @@ class ApiTokens:
                 f"{file}: {'; '.join(problems_of(error))}",
                 remedy="docs/operations.md, 'Tokens', shows such a file",
             ) from error
-        for field in ("name", "sha256"):
-            values = [getattr(each, field) for each in tokens]
+        for field in ("name", "sha256", "certificate"):
+            values = [found for each in tokens if (found := getattr(each, field)) is not None]
             twice = next((each for each in values if values.count(each) > 1), None)
             if twice is not None:
                 raise ConfigError(
@@ -98,9 +119,14 @@ class ApiTokens:
         digest = digest_of(shown)
         found = None
         for token in self._tokens:
-            if hmac.compare_digest(token.sha256, digest):
+            if token.sha256 is not None and hmac.compare_digest(token.sha256, digest):
                 found = token
         return found
+
+    def of_certificate(self, names: Collection[str]) -> ApiToken | None:
+        """Return what stands for a certificate with these names, the first in the file; None if
+        nothing does."""
+        return next((each for each in self._tokens if each.certificate in names), None)
 
 
 def digest_of(token: str) -> str:

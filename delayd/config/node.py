@@ -9,6 +9,7 @@ Only what may differ from node to node is here. What replicas must agree on is f
 
 import re
 import socket
+import ssl
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -82,6 +83,9 @@ class NodeConfig(FileSettings):
     """A request for an export must carry it. None: anyone who reaches the admin port gets one."""
     export_token_file: Path | None = None
     """A file that holds it instead."""
+    api_ca_file: Path | None = None
+    """Certificate authorities whose certificates clients may show to the HTTP API in place of a
+    token. None: certificates are not asked for."""
     api_tokens_file: Path | None = None
     """The tokens of the HTTP API (`delayd/config/api_tokens.py`). None: nobody may change
     anything through it."""
@@ -158,14 +162,34 @@ class NodeConfig(FileSettings):
         return f"https://{certificate_digest(self.admin_cert_file)}@{address}"
 
     @property
-    def admin_listener(self) -> tuple[str, int, Path | None, Path | None]:
-        """Return where the admin port listens, and the files of its certificate and key."""
-        return self.admin_host, self.admin_port, self.admin_cert_file, self.admin_key_file
+    def admin_listener(self) -> tuple[str, int, Path | None, Path | None, Path | None]:
+        """Return where the admin port listens, the files of its certificate and key, and that of
+        the authorities of clients."""
+        return (
+            *(self.admin_host, self.admin_port),
+            *(self.admin_cert_file, self.admin_key_file, self.api_ca_file),
+        )
 
     @model_validator(mode="after")
     def _has_admin_pair(self) -> "NodeConfig":
         if problem := pair_problem("admin", self.admin_cert_file, self.admin_key_file):
             raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _has_authorities(self) -> "NodeConfig":
+        if self.api_ca_file is None:
+            return self
+        if self.admin_cert_file is None:
+            raise ValueError(
+                "api_ca_file needs TLS on the admin port: give admin_cert_file and admin_key_file"
+            )
+        try:
+            ssl.create_default_context(cafile=self.api_ca_file)
+        except OSError as error:  # ssl.SSLError, too
+            raise ValueError(
+                f"api_ca_file: {self.api_ca_file} has no certificates: {error}"
+            ) from error
         return self
 
     @model_validator(mode="before")

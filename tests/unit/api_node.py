@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ from one_node import wait_for
 from delayd.bus import Record
 from delayd.config.api_tokens import ApiToken, ApiTokens, Scope, digest_of
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
+from delayd.dev.ports import LOOPBACK, pick_ports
 from delayd.node.delivery.mastership import Grant
 from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.api.services import Requests, Services
-from delayd.node.monitoring.http import build_app
+from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.runtime.clock import SystemClock
 
 ALL = "a-token-for-everything"
@@ -38,6 +40,12 @@ TOKENS = (
     token("all", ALL, *Scope),
     token("reader", READER, Scope.READ),
     token("team", TEAM, *Scope, targets=("orders*",)),
+    ApiToken(
+        name="shop",
+        certificate="shop.example",
+        scopes=frozenset({Scope.READ, Scope.SCHEDULE}),
+        targets=("orders*",),
+    ),
 )
 
 
@@ -98,6 +106,22 @@ def api_node(folder: Path, **options: Any) -> Iterator[ApiNode]:
         yield node
     finally:
         node.stop()
+
+
+@contextmanager
+def serving(node: ApiNode, *tls: Path) -> Iterator[int]:
+    """The port of the node's real server. `tls`: certificate, key, and authorities of clients."""
+    [port] = pick_ports(1)
+    server = AdminServer(node.app, LOOPBACK, port, *tls)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    while not server.started and thread.is_alive():
+        threading.Event().wait(0.005)
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        thread.join(10)
 
 
 class Client:

@@ -10,6 +10,7 @@ is so never kept out by silence.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -20,6 +21,24 @@ HEAD_TIMEOUT_S: Final = 10.0
 STALL_TIMEOUT_S: Final = 60.0
 LOOKS: Final = 4
 """How often a connection is looked at within HEAD_TIMEOUT_S."""
+
+
+PEER_NAMES: Final = "peer_names"
+"""In the state of a request: the names of the certificate that the client has shown."""
+
+
+def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the common names of a certificate, as `ssl` gives it, and its alternative names that
+    are DNS names or URIs."""
+    common = {
+        value
+        for part in certificate.get("subject", ())
+        for kind, value in part
+        if kind == "commonName"
+    }
+    kinds = ("DNS", "URI")
+    other = {value for kind, value in certificate.get("subjectAltName", ()) if kind in kinds}
+    return frozenset(common | other)
 
 
 class BoundedConnection(H11Protocol):
@@ -37,6 +56,9 @@ class BoundedConnection(H11Protocol):
         if len(self.connections) >= CONNECTIONS_MAX and not self._make_room():
             transport.abort()
         super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.app_state = {**self.app_state, PEER_NAMES: names_of(certificate)}
         self._silent_since_s = self.loop.time()
         self._look()
 

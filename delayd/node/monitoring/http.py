@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -185,10 +186,13 @@ class AdminServer(uvicorn.Server):
         port: int,
         cert: Path | None = None,
         key: Path | None = None,
+        client_ca: Path | None = None,
+        *,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """With a certificate, and its key, it speaks TLS. `on_end` is called when it has ended, in
-        a thread of its own."""
+        """With a certificate, and its key, it speaks TLS; with `client_ca` it takes certificates of
+        clients that one of those authorities has signed. `on_end` is called when it has ended, in a
+        thread of its own."""
         self._on_end = on_end
         super().__init__(
             uvicorn.Config(
@@ -205,6 +209,8 @@ class AdminServer(uvicorn.Server):
                 timeout_graceful_shutdown=1,
                 ssl_certfile=cert,
                 ssl_keyfile=key,
+                ssl_ca_certs=None if client_ca is None else str(client_ca),
+                ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL,
             )
         )
 

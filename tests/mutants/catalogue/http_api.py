@@ -6,6 +6,7 @@ FOLDER = "delayd/node/monitoring"
 API = f"{FOLDER}/api"
 TESTS = "tests/unit/node/monitoring"
 OF_API = f"{TESTS}/test_api.py"
+OF_CERTIFICATES = f"{TESTS}/test_client_certificates.py"
 OF_ORIGIN = f"{TESTS}/test_origin.py"
 OF_HOSTILE = f"{TESTS}/test_api_malformed.py"
 PORT = "../security.md#the-admin-port"
@@ -74,6 +75,24 @@ HTTP_API: tuple[Mutant, ...] = (
         '"spared_partitions": mine}',
         '"spared_partitions": spared}',
         f"{TESTS}/test_api_looking.py::test_a_token_for_some_targets_is_told_of_no_other",
+    ),
+    one_edit(
+        "api-any-authority",
+        "a certificate counts only if one of the authorities has signed it",
+        PORT,
+        f"{FOLDER}/http.py",
+        "if client_ca is None else ssl.CERT_OPTIONAL",
+        "if client_ca else ssl.CERT_OPTIONAL",
+        f"{OF_CERTIFICATES}::test_a_certificate_that_is_not_believed_gets_no_connection",
+    ),
+    one_edit(
+        "api-certificate-beside-a-wrong-token",
+        "a wrong token is not made good by a certificate",
+        PORT,
+        f"{API}/access.py",
+        "        if shown is None:\n",
+        "        if shown is None or self._tokens.of(shown) is None:\n",
+        f"{OF_CERTIFICATES}::test_a_token_counts_before_the_certificate",
     ),
     one_edit(
         "api-any-origin",

@@ -151,6 +151,9 @@ def test_a_node_with_tls_announces_its_certificate(file: Path, tmp_path: Path) -
     assert load(with_line(file, pair)).admin_address == f"https://{digest}@127.0.0.1:7070"
     assert certificate_digest(one.both) == digest
     for line, says in (
+        (f'api_ca_file = "{one.cert}"', "api_ca_file needs TLS on the admin port"),
+        (f'{pair}\napi_ca_file = "{one.key}"', "has no certificates"),
+        (f'{pair}\napi_ca_file = "nowhere.pem"', "has no certificates"),
         (f'admin_cert_file = "{one.cert}"', "go together"),
         (f'admin_key_file = "{one.key}"', "go together"),
         (pair.replace("one.key", "nowhere"), "cannot read"),

@@ -12,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from delayd.config.api_tokens import ANONYMOUS, ApiToken, ApiTokens, Scope
 from delayd.node.monitoring.api.problems import RateError, ScopeError, TokenError
+from delayd.node.monitoring.connections import PEER_NAMES
 from delayd.runtime.bounded_dict import BoundedDict
 from delayd.runtime.clock import Clock
 
@@ -70,7 +71,11 @@ class Access:
         return check
 
     def _check(self, request: Request, shown: str | None, scope: Scope) -> ApiToken:
-        token = None if shown is None else self._tokens.of(shown)
+        # Of both, the token counts: somebody chose to send it.
+        if shown is None:
+            token = self._tokens.of_certificate(getattr(request.state, PEER_NAMES, ()))
+        else:
+            token = self._tokens.of(shown)
         if token is not None:
             self._rates.take(f"token {token.name}")
         else:
@@ -81,7 +86,8 @@ class Access:
         if token is None:
             raise TokenError(
                 "this needs a token" if shown is None else "this node knows no such token",
-                remedy="send `Authorization: Bearer TOKEN`, of a token in api_tokens_file",
+                remedy="send `Authorization: Bearer TOKEN`, of a token in api_tokens_file, or show "
+                "a certificate that it names",
             )
         if scope not in token.scopes:
             raise ScopeError(

@@ -6,40 +6,20 @@ Source: docs/security.md.
 
 import asyncio
 import random
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from api_node import ALL, ApiNode, Client, api_node
+from api_node import ALL, ApiNode, Client, api_node, serving
 from hostile_http import ANSWER_S, answer, statuses, throw
 from one_node import wait_for
 
-from delayd.dev.ports import pick_ports
 from delayd.node.monitoring import connections
 from delayd.node.monitoring.api import intake
-from delayd.node.monitoring.http import AdminServer
 
 pytestmark = pytest.mark.long
 
 REQUESTS = 3_000
 SILENCE_S = 60
-
-
-@contextmanager
-def serving(node: ApiNode) -> Iterator[int]:
-    """The port of the node's real server."""
-    [port] = pick_ports(1)
-    server = AdminServer(node.app, "127.0.0.1", port)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
-    thread.start()
-    while not server.started and thread.is_alive():
-        threading.Event().wait(0.005)
-    try:
-        yield port
-    finally:
-        server.should_exit = True
-        thread.join(10)
 
 
 @pytest.fixture(scope="module")
