@@ -366,3 +366,15 @@ def test_each_stop_of_a_walk_is_a_function_that_is_there(walk: str) -> None:
     assert 1 < len(stops) == len(re.findall(r"^\d+\. ", text, re.MULTILINE)) <= 8
     for path, function in stops:
         assert function in functions(ROOT / path), f"{path} has no {function}"
+
+
+def shell_lines(text: str) -> list[str]:
+    """The commands of a page's shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def test_the_first_steps_are_the_commands_of_the_readme_which_a_test_runs() -> None:
+    """tests/integration/test_readme.py."""
+    readme = shell_lines(section("README.md", "First schedule"))
+    assert len(readme) > 6 and shell_lines(section("docs/start.md", "First steps")) == readme
