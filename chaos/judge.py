@@ -35,6 +35,8 @@ from chaos.workload import EXPECT
 
 FAULTS_SHOWN: Final = 20
 MARKER_VERDICTS: Final = frozenset({"cancelled", "replaced", "scheduled", "too-late", "not-found"})
+OF_MESSAGES: Final = ("dead", "expired")
+"""Reasons of dead letters of what had been accepted."""
 LETTER_HEADERS: Final = ("delayd-reason", "delayd-detail", "delayd-source")
 """What is added to a refused request, in this order."""
 
@@ -156,12 +158,15 @@ class _Judge:
             self._fault(message.source, f"delivered with another {what}: {record}")
         if source != message.newest.source:
             self._fault(message.source, f"delivered as {source}, not {message.newest.source}")
+        fired = record.fields.get("fired", "")
+        if fired.isdigit() and int(fired) > message.worth_until_ms:
+            self._fault(message.source, f"stale: worth until {message.worth_until_ms}: {record}")
         if message.is_early(record):
             self._fault(message.source, f"early: due at {message.due_ms}, delivered {record}")
 
     def _take_letter(self, record: Logged) -> None:
         fields = record.fields
-        if fields.get("reason") != "dead":
+        if fields.get("reason") not in OF_MESSAGES:
             self.letters[fields.get("source", "")].append(record)
             return
         message = self.model.family_of.get(fields.get("source", ""))
@@ -169,8 +174,12 @@ class _Judge:
             self._fault(record.place, f"a dead letter of nobody's: {record}")
             return
         message.letters.append(record)
-        if record.value != message.record.value or int(fields.get("attempt", "0")) < 1:
+        is_expired = fields["reason"] == "expired"
+        is_tried = is_expired or int(fields.get("attempt", "0")) >= 1
+        if record.value != message.record.value or not is_tried:
             self._fault(message.source, f"altered in its dead letter: {record}")
+        if is_expired and record.append_ms <= message.worth_until_ms:
+            self._fault(message.source, f"expired in time: {record}")
         if fields["source"] != message.newest.source:
             self._fault(message.source, f"dead as {fields['source']}, not {message.newest.source}")
 
@@ -239,12 +248,16 @@ class _Judge:
     def _judge_message(self, message: Message) -> None:
         source, asked = message.source, message.asked
         outcomes = ["delivered"] * len(message.deliveries)
-        outcomes += ["dead"] * len(message.letters)
+        died = [letter.fields["reason"] for letter in message.letters]
+        outcomes += died
         outcomes += ["killed"] * (source in self.killers)
         letters = self.letters.pop(source, [])
-        verdicts = {"duplicate", "conflict", "dead"}
-        expected = ["dead"] * len(message.letters) if asked.id is not None else []
-        if asked.op is Op.REDRIVE:
+        verdicts = {"duplicate", "conflict", *OF_MESSAGES}
+        expected = died if asked.id is not None or asked.is_told else []
+        if asked.is_told:
+            verdicts.add("delivered")
+            expected += ["delivered"] * len(message.deliveries)
+        if asked.op is Op.REDRIVE or (asked.is_told and asked.op is Op.SCHEDULE):
             verdicts.add("scheduled")
             expected += ["scheduled"] * (message.refused is None)
         answers = self._answers(source, verdicts)

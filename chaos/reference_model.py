@@ -95,6 +95,11 @@ class Asked:
     """Of a rejected request: of its dead letter, where that is known."""
     is_truncated: bool = False
     """A rejected request whose dead letter does without the value."""
+    is_told: bool = False
+    """It asks for all its receipts itself."""
+    late: str = ""
+    """As it was written: how much later than due it is worth delivering."""
+    late_ms: int | None = None
 
     @property
     def source(self) -> str:
@@ -111,7 +116,7 @@ class Asked:
     def is_as(self, other: "Asked") -> bool:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
-        same_times = self.times == other.times
+        same_times = (self.times, self.late) == (other.times, other.late)
         return same_times and self.content.asked == other.content.asked
 
 
@@ -178,6 +183,12 @@ class Message:
     def due_ms(self) -> int:
         """As asked, Unix ms."""
         return self.content.due_ms
+
+    @property
+    def worth_until_ms(self) -> float:
+        """Until when it is worth delivering, Unix ms."""
+        late_ms = self.asked.late_ms
+        return float("inf") if late_ms is None else self.due_ms + late_ms
 
     def differences(self, found: Logged) -> list[str]:
         """Return what a delivered record has otherwise than was asked for."""
@@ -358,7 +369,21 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
         return Asked(record, op, id)
     times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
     content = content_of(record, due_ms)
-    return Asked(record, op, id, content, times, refers_to=fields.get("redrive", ""))
+    late = fields.get("late", "")
+    return Asked(
+        *(record, op, id, content, times),
+        refers_to=fields.get("redrive", ""),
+        is_told="receipt" in fields,
+        late=late,
+        late_ms=span_ms(late) if late else None,
+    )
+
+
+def span_ms(text: str) -> int:
+    """Return the milliseconds that `10s` and the like stand for."""
+    number, unit = text.rstrip("mshd"), text.lstrip("0123456789")
+    factors = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return int(number) * factors[unit]
 
 
 def read_continuation(record: Logged) -> Asked:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replication.settings import STEADY_RULES
+from replication.settings import STEADY_RULES, WISHES_RULES
 
 
 class Barrier(NamedTuple):
@@ -58,13 +58,13 @@ class Rules:
                 version = barrier.version
         return version
 
-    def steady_from(self, partition: int) -> int | None:
-        """Return the first offset of a partition that is ruled by version 4 or later, so far as is
-        known; None if there is none."""
-        if is_steady(self.first):
+    def ruled_from(self, partition: int, version: int) -> int | None:
+        """Return the first offset of a partition that is ruled by `version` or a later one, so far
+        as is known; None if there is none."""
+        if self.first >= version:
             return 0
         barriers = self._by_partition.get(partition, ())
-        return next((b.offset + 1 for b in barriers if is_steady(b.version)), None)
+        return next((b.offset + 1 for b in barriers if b.version >= version), None)
 
     def with_barriers(self, barriers: Iterable[Barrier]) -> "Rules":
         """Return what is known with these barriers; those that switch nothing change nothing."""
@@ -88,3 +88,8 @@ class Rules:
 def is_steady(version: int) -> bool:
     """Return whether a version is 4 or later (`STEADY_RULES`)."""
     return version >= STEADY_RULES
+
+
+def knows_wishes(version: int) -> bool:
+    """Return whether a version is 5 or later (`WISHES_RULES`)."""
+    return version >= WISHES_RULES

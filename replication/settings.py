@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
-RULES_VERSION = 4
+RULES_VERSION = 5
 """Version of the ingest rules that a new cluster is made with."""
 
 SMOOTHING_RULES = 3
@@ -21,7 +21,11 @@ STEADY_RULES = 4
 """The first version in which one wrong clock does not move log time (`replication.log_time`), the
 digest of a request leaves tracing headers out, and a due time in another unit is refused."""
 
-RULES_KNOWN: Final = (2, SMOOTHING_RULES, STEADY_RULES)
+WISHES_RULES = 5
+"""The first version in which a message may have wishes: headers that say how it is handled beside
+its delivery (docs/design/wishes.md). Older ones refuse these headers."""
+
+RULES_KNOWN: Final = (2, SMOOTHING_RULES, STEADY_RULES, WISHES_RULES)
 """Versions that this package follows; a node that reads another one must stop."""
 
 TOPIC_ROLES: Final = ("buffer", "frontier", "receipts", "dead")

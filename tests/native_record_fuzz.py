@@ -42,7 +42,20 @@ APPEND_MS: Final = 1_700_000_000_000
 TOLD_EVERY: Final = 500_000
 NAMES: Final = (
     *("delayd-topic", "delayd-due", "delayd-delay", "delayd-level", "delayd-partition"),
-    *("delayd-id", "delayd-", "delayd-x", "Delayd-id", "a", "", "trace", "\xfc", "\udc80", "a\0b"),
+    "delayd-receipt",
+    *(
+        "delayd-id",
+        "delayd-",
+        "delayd-x",
+        "delayd-receipt",
+        "Delayd-id",
+        "a",
+        "",
+        "trace",
+        "\xfc",
+        "\udc80",
+        "a\0b",
+    ),
 )
 CONTENTS: Final = (
     *(b"orders", b"__x", b"delayd-a", b".", b"..", b"a/b", b"x" * 249, b"x" * 250, b"", b"\xff"),

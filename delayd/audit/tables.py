@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
+    "receipt",
     *("cron", "zone", "until", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
@@ -57,6 +58,7 @@ RECORDS: Final = _table(
     record_headers=HEADERS,  # of buffer and dead letters: all that the record itself had, in order
     control=CONTROL,  # delayd's own that are there once, not empty, in UTF-8: see reading/kafka.py
     flaw=_TEXT,  # what is wrong with delayd's headers as such, as a slug; see reading/kafka.py
+    older_flaw=_TEXT,  # of the buffer: the same by rules older than 5
     size_bytes=_LONG,  # decompressed, as docs/reference/requests.md counts
     key_murmur2=_INT,  # murmur2(key) & 0x7fffffff; null without a key
     is_proved=_BOOL,  # of the master's own: did it write this? null of others, or without a key
@@ -92,6 +94,8 @@ REQUESTS: Final = _table(
     is_steady=_BOOL,  # is it ruled by version 4 or later?
     has_own_time=_BOOL,  # of a replace: it names its due time, and not a delay
     rules=_INT,  # of a barrier: the version of the rules that it switches to
+    is_told=_BOOL,  # does it ask for all its receipts itself?
+    late_ms=_LONG,  # how much later than due it is still worth delivering; null: always
 )
 """One row for each record of the buffer."""
 
@@ -130,6 +134,7 @@ MESSAGES: Final = _table(
     lane=_INT,
     is_done=_BOOL,  # of the newest record of its family, at the cut; false of what is refused
     killed_by=_LONG,  # offset of the cancel marker that killed it, whatever came out of it
+    is_told=_BOOL,  # does it ask for all its receipts itself?
     fired_ms=_LONG,  # of its first delivery
     deliveries=_LONG,  # how many there are
     letters=_LONG,  # how many dead letters say that it could not be delivered

@@ -49,6 +49,12 @@ class Options(TypedDict, total=False):
     headers: UserHeaders | None
     partition: int | None
     """The partition of the target."""
+    receipts: bool
+    """True: all its receipts are written, `scheduled` and `delivered` too, whatever the cluster's
+    setting. Needs rules version 5."""
+    late: Span | None
+    """How much later than its due time it is still worth delivering; then it expires: a dead letter
+    and the receipt `expired`. Needs rules version 5."""
 
 
 class ScheduleOptions(Options, total=False):
@@ -68,7 +74,7 @@ class Ask(NamedTuple):
     relative: bool
     op: Op = Op.SCHEDULE
     id: str | None = None
-    """The `id` that its receipt will name."""
+    """The `id` that its receipt will name; None: none, or its source if it wants receipts."""
     partition: int | None = None
     """The partition of the buffer, if it must be a certain one; else the key decides."""
 
@@ -96,6 +102,8 @@ def ask(
     at: Moment | None = None,
     headers: UserHeaders | None = None,
     partition: int | None = None,
+    receipts: bool = False,
+    late: Span | None = None,
     id: str | None = None,
     op: Op = Op.SCHEDULE,
 ) -> Ask:
@@ -105,6 +113,10 @@ def ask(
     pairs.append(_when(in_, at))
     if partition is not None:
         pairs.append(("delayd-partition", str(partition).encode()))
+    if receipts:
+        pairs.append(("delayd-receipt", b"yes"))
+    if late is not None:
+        pairs.append(("delayd-late", _delay(late)))
     record_key = _bytes("key", key)
     if id is not None:
         delivered_key, record_key = record_key, _id(id)
@@ -127,7 +139,8 @@ def refuse_beyond(asked: Ask, limits: RequestLimits, now_ms: int) -> None:
     """
     # The place does not matter: an id's partition is chosen when it is sent.
     anywhere = replace(limits, partitions=1)
-    record = Record(0, 0, -1, now_ms, asked.key, asked.value, asked.headers)
+    next_offset = 1 << 62  # behind all barriers: by the rules in force
+    record = Record(0, next_offset, -1, now_ms, asked.key, asked.value, asked.headers)
     request = parse(record, anywhere)
     if isinstance(request, Reject):
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
@@ -249,6 +262,8 @@ class Request:
     headers: UserHeaders | None = None
     partition: int | None = None
     id: str | None = None
+    receipts: bool = False
+    late: Span | None = None
 
     def ask(self, buffer: str) -> Ask:
         """Return the checked record; RequestRefusedError if delayd would reject it."""

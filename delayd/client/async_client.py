@@ -47,12 +47,42 @@ class AsyncClient:
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._closed = False
 
+    @overload
     async def schedule(
-        self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
-    ) -> Scheduled:
+        self,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[False] = False,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[ScheduleOptions],
+    ) -> Scheduled: ...
+
+    @overload
+    async def schedule(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[True],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[ScheduleOptions],
+    ) -> Verdict: ...
+
+    async def schedule(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = False,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[ScheduleOptions],
+    ) -> Scheduled | Verdict:
         """As `Client.schedule`."""
+        if wait:
+            options["receipts"] = True
         asked = ask(self._outbox.buffer, topic, value, **options)
-        return await self._sent(Scheduled, asked)
+        return await (self._verdict(asked, timeout_ms) if wait else self._sent(Scheduled, asked))
 
     async def schedule_many(
         self, requests: Iterable[Request] | AsyncIterable[Request]

@@ -42,12 +42,37 @@ class Client(Connected):
         super()._use(connection)
         self._in_transaction: set[int] = set()
 
+    @overload
     def schedule(
         self,
         topic: str,
         value: Content,
+        *,
+        wait: Literal[False] = False,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
         **options: Unpack[ScheduleOptions],
-    ) -> Scheduled:
+    ) -> Scheduled: ...
+
+    @overload
+    def schedule(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        wait: Literal[True],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[ScheduleOptions],
+    ) -> Verdict: ...
+
+    def schedule(
+        self,
+        topic: str,
+        value: Content,
+        *,
+        wait: bool = False,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+        **options: Unpack[ScheduleOptions],
+    ) -> Scheduled | Verdict:
         """Schedule one message and wait for the broker's acknowledgement.
 
         Exactly one of `in_` (counted from the broker's append time) and `at`; a number is in ms.
@@ -55,11 +80,18 @@ class Client(Connected):
         second schedule while it is pending does nothing (its receipt says `duplicate` or
         `conflict`); `key`, text in UTF-8 then, is the delivered record's, by default the id.
 
+        With `wait=True` it asks for receipts and returns when the master has decided: `scheduled`,
+        `duplicate`, `conflict` or `rejected` (why is in `detail`); VerdictUnknownError after
+        `timeout_ms`. A cluster under rules older than 5 rejects such a request.
+
         Raises RequestRefusedError or NotScheduledError (nothing is scheduled),
         KafkaUnreachableError or NotInitialisedError (nothing was sent), and OutcomeUnknownError:
         a repeated request without an id may be scheduled twice.
         """
-        return self._acknowledged(self.schedule_async(topic, value, **options), Op.SCHEDULE)
+        if not wait:
+            return self._acknowledged(self.schedule_async(topic, value, **options), Op.SCHEDULE)
+        options["receipts"] = True
+        return self._verdict(ask(self._outbox.buffer, topic, value, **options), timeout_ms)
 
     def schedule_async(
         self, topic: str, value: Content, **options: Unpack[ScheduleOptions]

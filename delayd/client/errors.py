@@ -24,7 +24,8 @@ _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.REDRIVE: "the dead letter may be redriven or not",
 }
 _REPEAT: Final[Mapping[Op, str]] = {
-    Op.SCHEDULE: "repeat it only if a second delivery does no harm",
+    Op.SCHEDULE: "with an id repeat it unchanged: it is scheduled once; without one repeat it only "
+    "if a second delivery does no harm",
     Op.CANCEL: "cancel the same id again: a repeated cancel gets a true answer",
     Op.REPLACE: "with a due time (at), repeat it unchanged: it is done once, and each repetition "
     "gets a true answer; with a delay, `delayd show ID` tells what is pending",
@@ -51,7 +52,7 @@ class OutcomeUnknownError(DelaydError):
 
 
 class VerdictUnknownError(DelaydError):
-    """No receipt within the bound: whether the cancel or replace came in time is not known.
+    """No receipt within the bound: whether the request was carried out is not known.
 
     It can be asked again: a repeated cancel of the same id gets a true answer. So does a
     replace that is repeated unchanged and has a due time (`at`).

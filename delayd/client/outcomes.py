@@ -44,11 +44,11 @@ class Scheduled(Sent):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The definite answer to a cancel or a replace, from its receipt."""
+    """The definite answer to a request, from its receipt."""
 
     verdict: str
-    """`cancelled`, `replaced`, `scheduled` (a replace found nothing), `too-late`, `not-found`,
-    `rejected`."""
+    """`cancelled`, `replaced`, `scheduled` (of a replace: it found nothing), `too-late`,
+    `not-found`, `duplicate`, `conflict`, `rejected`."""
     killed: tuple[str, ...]
     """Sources of the messages that will never be delivered because of this request."""
     due_ms: int | None
@@ -61,7 +61,7 @@ class Verdict:
 
 
 LATER: Final = frozenset({"delivered", "dead", "expired"})
-"""Verdicts of later receipts with the same source: what became of a replace's new message."""
+"""Verdicts of later receipts with the same source: what became of the message."""
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:

@@ -3,7 +3,8 @@
 A wait is a ticket. A call takes it before it sends the request, so the reader is at the end of the
 receipts before a master can write the receipt. The ticket learns the request's source when Kafka
 acknowledges the request. The receipt may come earlier, so until then the ticket keeps all receipts
-for its id.
+for its id. The receipts of a request without an id are under its source: until a ticket knows it,
+all receipts under the source of their own are kept, once for all such tickets.
 
 Not here: what a verdict means; sending.
 
@@ -12,7 +13,7 @@ Invariants:
 - a ticket that is not closed gets its answer or error at the latest when the reader fails or
   `close` is called; time-outs are the caller's;
 - while nobody waits there is no thread, except for IDLE_MS after the last wait;
-- memory: WAITS_MAX tickets with EARLY_MAX receipts each.
+- memory: WAITS_MAX tickets with EARLY_MAX receipts each, and WAITS_MAX receipts under sources.
 """
 
 import time
@@ -72,9 +73,15 @@ class Ticket:
     """One wait for the verdict on one request. A context manager; closing it forgets the wait."""
 
     def __init__(
-        self, verdicts: "Verdicts", key: bytes, op: Op, deadline: Deadline, ready: "Future[None]"
+        self,
+        verdicts: "Verdicts",
+        key: bytes | None,
+        op: Op,
+        deadline: Deadline,
+        ready: "Future[None]",
     ) -> None:
-        self.key: Final = key
+        self.key = key
+        """Of its receipts; None until the source is known of a request without an id."""
         self.op: Final = op
         self.deadline: Final = deadline
         self.ready: Final = ready
@@ -113,6 +120,8 @@ class Ticket:
                 self._source = source
                 verdict = self._early.get(source)
                 self._early.clear()
+            if self.key is None:
+                verdict = self._verdicts.name(self, source)
             if verdict is not None:
                 self._end(verdict)
 
@@ -162,6 +171,10 @@ class _Reading:
         self.ready: Future[None] = Future()
         self.ready.set_running_or_notify_cancel()
         self.tickets: dict[bytes, list[Ticket]] = {}
+        self.unnamed: set[Ticket] = set()
+        """Those that do not know their key yet."""
+        self.under_sources: dict[str, Verdict] = {}
+        """Receipts that may be theirs."""
         self.idle_since_s: float | None = None
         self.thread: Thread | None = None
 
@@ -194,23 +207,44 @@ class Verdicts:
                     target=self._read, args=(reading,), name="delayd-receipts", daemon=True
                 )
                 reading.thread.start()
-            assert asked.id is not None, "only requests with an id get a verdict"
-            ticket = Ticket(self, asked.id.encode(), asked.op, deadline, reading.ready)
-            reading.tickets.setdefault(ticket.key, []).append(ticket)
+            key = None if asked.id is None else asked.id.encode()
+            ticket = Ticket(self, key, asked.op, deadline, reading.ready)
+            if key is None:
+                reading.unnamed.add(ticket)
+            else:
+                reading.tickets.setdefault(key, []).append(ticket)
             reading.idle_since_s = None
             self._count += 1
             return ticket
 
+    def name(self, ticket: Ticket, source: str) -> Verdict | None:
+        """Let a ticket without a key wait under its source; return its receipt if that came."""
+        with self._lock:
+            reading = self._reading
+            if reading is None or ticket not in reading.unnamed:
+                return None
+            reading.unnamed.remove(ticket)
+            ticket.key = source.encode()
+            reading.tickets.setdefault(ticket.key, []).append(ticket)
+            verdict = reading.under_sources.get(source)
+            if not reading.unnamed:
+                reading.under_sources.clear()
+            return verdict
+
     def forget(self, ticket: Ticket) -> None:
         """End that wait."""
         with self._lock:
-            reading = self._reading
-            if reading is None or ticket not in reading.tickets.get(ticket.key, ()):
+            reading, key = self._reading, ticket.key
+            if reading is None:
                 return
-            reading.tickets[ticket.key].remove(ticket)
-            if not reading.tickets[ticket.key]:
-                del reading.tickets[ticket.key]
-            self._count -= 1
+            if key is None:
+                self._count -= ticket in reading.unnamed
+                reading.unnamed.discard(ticket)
+            elif ticket in reading.tickets.get(key, ()):
+                reading.tickets[key].remove(ticket)
+                if not reading.tickets[key]:
+                    del reading.tickets[key]
+                self._count -= 1
 
     def close(self) -> None:
         """End every wait with its error, and the thread. Idempotent."""
@@ -243,7 +277,7 @@ class Verdicts:
         with self._lock:
             if self._reading is not reading:
                 return False
-            if reading.tickets:
+            if reading.tickets or reading.unnamed:
                 return True
             now_s = time.monotonic()
             if reading.idle_since_s is None:
@@ -255,12 +289,18 @@ class Verdicts:
 
     def _hand_out(self, reading: _Reading, key: bytes | None, value: bytes | None) -> None:
         with self._lock:
-            tickets = list(reading.tickets.get(key or b"", ()))
-        if not tickets:
-            return
+            if not reading.unnamed and (key or b"") not in reading.tickets:
+                return
         verdict = verdict_of(value)
         if verdict is None:  # not an answer; what cannot be read cannot be anyone's
             return
+        with self._lock:
+            # Both under one lock: a ticket learns its key before this, or finds the receipt.
+            if reading.unnamed and verdict.source.encode() == key:
+                if len(reading.under_sources) >= WAITS_MAX:
+                    del reading.under_sources[next(iter(reading.under_sources))]
+                reading.under_sources[verdict.source] = verdict
+            tickets = list(reading.tickets.get(key or b"", ()))
         for ticket in tickets:
             ticket.deliver(verdict)
 
@@ -270,7 +310,9 @@ class Verdicts:
                 self._reading = None
                 self._count = 0
             tickets = [each for waiting in reading.tickets.values() for each in waiting]
+            tickets += reading.unnamed
             reading.tickets.clear()
+            reading.unnamed.clear()
             if not reading.ready.done():
                 unreadable = ReceiptsUnreadableError(
                     f"the reader of receipts failed: {error!r}",

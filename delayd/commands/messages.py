@@ -28,8 +28,10 @@ from delayd.config.cli_options import (
     Etcd,
     In,
     Key,
+    Late,
     Partition,
     Prefix,
+    Receipts,
     TimeoutS,
     Topic,
     Wait,
@@ -45,7 +47,7 @@ CONNECT_TIMEOUT_MS = 10_000
 
 WAIT_S_DEFAULT = 30.0
 
-IN_TIME = frozenset({"cancelled", "replaced", "scheduled"})
+IN_TIME = frozenset({"cancelled", "replaced", "scheduled", "duplicate"})
 """Verdicts by which a request has reached its aim."""
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
@@ -82,19 +84,30 @@ def send(
     id: Annotated[
         str | None, typer.Option("--id", help="Id by which to cancel or replace the message later.")
     ] = None,
+    late: Late = None,
+    receipts: Receipts = False,
+    wait: Wait = False,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Schedule one message.
 
+    With --wait it asks for receipts, and exits with 1 if the message is not pending then.
+
     Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition)
+    options = _options(in_, at, key, partition, late=late, receipts=receipts or wait)
     with _client(bootstrap, prefix, config, Asked(topic, content, options, id)) as client:
-        scheduled = client.schedule(topic, content, id=id, **options)
-    _show_place(scheduled, as_json)
+        if not wait:
+            _show_place(client.schedule(topic, content, id=id, **options), as_json)
+            return
+        verdict = client.schedule(
+            topic, content, wait=True, timeout_ms=int(timeout_s * 1000), id=id, **options
+        )
+    _show_verdict(verdict, as_json)
 
 
 def cancel(
@@ -129,6 +142,8 @@ def replace(
     at: At = None,
     key: Key = None,
     partition: Partition = None,
+    late: Late = None,
+    receipts: Receipts = False,
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
@@ -142,7 +157,7 @@ def replace(
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition)
+    options = _options(in_, at, key, partition, late=late, receipts=receipts)
     asked = Asked(topic, content, options, id, Op.REPLACE)
     with _client(bootstrap, prefix, config, asked) as client:
         if not wait:
@@ -263,12 +278,27 @@ def _client(bootstrap: str, prefix: str, config: Path | None, asked: Asked | Non
     )
 
 
-def _options(in_: str | None, at: str | None, key: str | None, partition: int | None) -> Options:
+def _options(
+    in_: str | None,
+    at: str | None,
+    key: str | None,
+    partition: int | None,
+    *,
+    late: str | None,
+    receipts: bool,
+) -> Options:
     if (in_ is None) == (at is None):
         raise ConfigError(
             "give exactly one of --in and --at", remedy="--in is a delay, --at a time"
         )
-    return {"in_": in_, "at": at, "key": key, "partition": partition}
+    return {
+        "in_": in_,
+        "at": at,
+        "key": key,
+        "partition": partition,
+        "late": late,
+        "receipts": receipts,
+    }
 
 
 def _content(value: str | None, value_from: Path | None) -> bytes:

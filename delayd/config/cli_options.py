@@ -38,6 +38,14 @@ In = Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h,
 At = Annotated[str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of the delivered record.")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Target partition.")]
+Late = Annotated[
+    str | None,
+    typer.Option("--late", help="How much later than due it is still worth it: 10s, 5m, 2h."),
+]
+Receipts = Annotated[
+    bool,
+    typer.Option("--receipts", help="Have all its receipts written, scheduled and delivered too."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the verdict.")]
 TimeoutS = Annotated[
     float, typer.Option("--timeout-s", min=0.1, help="How long to wait for the verdict.")

@@ -45,7 +45,10 @@ from delayd.request.bodies import (
     reason_of,
     reject_body,
     source_of,
+    told_id_of,
     turn_of,
+    wishes_of,
+    worth_until_ms_of,
 )
 from delayd.request.headers import size_of
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, BufferRecord, continuation
@@ -60,7 +63,7 @@ from delayd.request.receipts import (
     verdict_of,
 )
 from delayd.request.redrives import redriven_before
-from delayd.request.request import Op, Request, RequestLimits, Turn
+from delayd.request.request import Op, Request, RequestLimits, Turn, Wishes
 from delayd.request.settlements import Settled, settlement_records
 
 __all__ = [
@@ -78,6 +81,7 @@ __all__ = [
     "Settled",
     "Turn",
     "Verdict",
+    "Wishes",
     "asked_due_of",
     "attempt_of",
     "conflict_body",
@@ -101,6 +105,9 @@ __all__ = [
     "settlement_records",
     "size_of",
     "source_of",
+    "told_id_of",
     "turn_of",
     "verdict_of",
+    "wishes_of",
+    "worth_until_ms_of",
 ]

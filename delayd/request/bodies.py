@@ -1,7 +1,7 @@
 """The bodies that the wheel stores, and the records that delayd produces from them.
 
     message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
-                          digest, origin, attempt[, [turn ms, since ms]])
+                          digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts)
     pending reply body = (dead body or nil, receipt or nil)
@@ -15,8 +15,8 @@ Invariants, the order of headers:
 - delivered: the user's headers in their order, `delayd-id`, `delayd-due`, `delayd-fired`,
   `delayd-source`; if requeued, `delayd-origin`; of a retry, `delayd-attempt`;
 - dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
-  `delayd-truncated` if the value is left out; of an undeliverable message, `delayd-origin` and
-  `delayd-attempt`.
+  `delayd-truncated` if the value is left out; of a message that was accepted, `delayd-origin` and,
+  if it was tried, `delayd-attempt`.
 
 Source: docs/design, "The wire contract".
 """
@@ -27,15 +27,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from delayd.bus import Headers, Record
 from delayd.request.headers import size_of
 from delayd.request.reasons import Reason, Reject, bounded
-from delayd.request.request import Request, Turn
+from delayd.request.request import Request, Turn, Wishes
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
 
-TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT, TURN = range(11)
+TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT = range(10)
+TURN, WISHES = 10, 11
 """Positions in a message body."""
-FIELDS_WITHOUT_TURN: Final = TURN
-"""Number of fields of a message body that smoothing has not deferred."""
+PLAIN_FIELDS: Final = TURN
+"""Number of fields of a message body that smoothing has not deferred, and without wishes: the only
+one that the hot paths take."""
+NO_WISHES: Final = Wishes()
 
 TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
 """A too large record keeps its key and headers in the dead letter only up to this size: half of
@@ -77,6 +80,8 @@ def message_body(request: Request) -> tuple[Any, ...]:
     )
     assert topic is not None, "a message without a target cannot be stored"
     body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    if request.wishes is not None:
+        return (*body, request.turn, request.wishes)
     return body if request.turn is None else (*body, request.turn)
 
 
@@ -112,7 +117,24 @@ def attempt_of(body: Body) -> int:
 
 def turn_of(body: Body) -> Turn | None:
     """Return the turn of a message body that smoothing deferred, else None."""
-    return Turn(*body[TURN]) if len(body) > TURN else None
+    return Turn(*body[TURN]) if len(body) > TURN and body[TURN] is not None else None
+
+
+def wishes_of(body: Body) -> Wishes:
+    """Return the wishes of a message body."""
+    return Wishes(*body[WISHES]) if len(body) > WISHES else NO_WISHES
+
+
+def worth_until_ms_of(body: Body) -> int | None:
+    """Return until when a stored message is worth delivering (Unix ms); None: for ever."""
+    late_ms = wishes_of(body).late_ms
+    return None if late_ms is None else asked_due_of(body) + late_ms
+
+
+def told_id_of(body: Body, partition: int, offset: int) -> str | None:
+    """Return the `id` of the receipts of a stored message; None if it gets none."""
+    id = id_of(body)
+    return origin_of(body, partition, offset) if id is None and wishes_of(body).is_told else id
 
 
 def is_requeued(body: Body) -> bool:
@@ -182,9 +204,9 @@ def dead_body(
 
     It has the request headers, so that the dead letter can be sent again. `detail` has the last
     error, `origin` is the source of the user's own request (`origin_of`), `attempts` counts the
-    attempts to deliver it, at least one.
+    attempts to deliver it, at least one unless it has expired.
     """
-    assert attempts >= 1, "a message that was never tried is not dead"
+    assert attempts or reason is Reason.EXPIRED, "a message that was never tried is not dead"
     key, value, headers = asked_again(body)
     return (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
 
@@ -211,7 +233,15 @@ def asked_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
         key = id.encode()
     if partition is not None:
         headers.append(("delayd-partition", b"%d" % partition))
-    return key, value, headers
+    return key, value, headers + wish_headers(wishes_of(body))
+
+
+def wish_headers(wishes: Wishes) -> Headers:
+    """Return the headers that ask for these."""
+    headers: Headers = [("delayd-receipt", b"yes")] if wishes.is_told else []
+    if wishes.late_ms is not None:
+        headers.append(("delayd-late", b"%dms" % wishes.late_ms))
+    return headers
 
 
 def dead_letter(body: Body, *, source: str) -> DeadLetter:
@@ -223,7 +253,8 @@ def dead_letter(body: Body, *, source: str) -> DeadLetter:
     headers.append(("delayd-source", source.encode()))
     if truncated_size is not None:
         headers.append(("delayd-truncated", b"%d" % truncated_size))
-    if attempts:
+    if origin:
         headers.append(("delayd-origin", origin.encode()))
+    if attempts:
         headers.append(("delayd-attempt", b"%d" % attempts))
     return DeadLetter(key, value, headers)

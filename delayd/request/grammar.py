@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from delayd.bus import Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op
-from delayd.request.times import delay_ms_of, due_ms_of, level_delay_ms_of
+from delayd.request.request import Op, Wishes
+from delayd.request.times import delay_ms_of, due_ms_of, late_ms_of, level_delay_ms_of
 
 Fields: TypeAlias = Mapping[str, str]
 """The `delayd-*` headers of one record, by name."""
@@ -32,6 +32,7 @@ _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
 _SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
+_COMPARED_WISHES = ("delayd-late",)
 _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 
 
@@ -162,6 +163,36 @@ def target_partition_of(fields: Fields) -> int | None:
         Reason.BAD_PARTITION,
         f"delayd-partition {quoted(text)} is not an integer from 0 to {PARTITION_MAX}",
     )
+
+
+def wishes_of(fields: Fields) -> Wishes | None:
+    """Return what is asked for beside a delivery; None if nothing is."""
+    if not ("delayd-receipt" in fields or "delayd-late" in fields):
+        return None
+    late = fields.get("delayd-late")
+    return Wishes(
+        _is_told(fields.get("delayd-receipt")),
+        None if late is None else late_ms_of(late),
+    )
+
+
+def as_sent(fields: Fields) -> tuple[str, ...]:
+    """Return name and text of the header that gives the due time, and of each wish that tells two
+    requests apart, as they were sent."""
+    wishes = ((name, fields[name]) for name in _COMPARED_WISHES if name in fields)
+    return tuple(part for each in (due_form_of(fields), *wishes) for part in each)
+
+
+def _is_told(text: str | None) -> bool:
+    if text is None:
+        return False
+    if text != "yes":
+        raise RefusedError(
+            Reason.BAD_RECEIPT,
+            f"delayd-receipt {quoted(text)} is not yes: leave it out for those that the cluster is"
+            " set to write",
+        )
+    return True
 
 
 def redrive_of(fields: Fields, record: Record) -> str:

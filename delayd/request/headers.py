@@ -5,6 +5,7 @@ from typing import Final
 
 from delayd.bus import Headers
 from delayd.request.reasons import Reason, RefusedError, quoted
+from replication.rules import knows_wishes
 from replication.settings import RULES_VERSION
 
 HEADER_PREFIX: Final = "delayd-"
@@ -21,13 +22,19 @@ SUPPORTED_HEADERS: Final = (
     "delayd-id",
     "delayd-redrive",
 )
+WISH_HEADERS: Final = ("delayd-receipt", "delayd-late")
+"""Headers that say how a message is handled beside its delivery, since rules version 5. To older
+rules they are unknown."""
+
 PLANNED_HEADERS: Final = (
     "delayd-cron",
     "delayd-zone",
     "delayd-until",
-    "delayd-late",
 )
 """Headers that the wire contract reserves and this rules version does not support."""
+
+PLANNED_BEFORE_WISHES: Final = (*PLANNED_HEADERS, "delayd-late")
+"""The same of rules older than 5."""
 
 INTERNAL_HEADERS: Final = (
     "delayd-continues",
@@ -102,6 +109,15 @@ def check_names(headers: Headers) -> None:
             ) from error
 
 
+_SUPPORTED: Final = frozenset(SUPPORTED_HEADERS)
+_WITH_WISHES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
+
+
+def headers_known(rules_version: int) -> frozenset[str]:
+    """Return the headers that a request may have."""
+    return _WITH_WISHES if knows_wishes(rules_version) else _SUPPORTED
+
+
 def fields_of(
     asked: Headers, known: frozenset[str], rules_version: int = RULES_VERSION
 ) -> dict[str, str]:
@@ -138,7 +154,10 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
         return RefusedError(
             Reason.BAD_PROOF, f"the header {name} is the master's own: leave it out"
         )
-    if name in PLANNED_HEADERS:
+    # As it was under older rules, for a detail is the same on all replicas.
+    wishes = WISH_HEADERS if knows_wishes(rules_version) else ()
+    planned = PLANNED_HEADERS if wishes else PLANNED_BEFORE_WISHES
+    if name in planned:
         return RefusedError(
             Reason.NOT_SUPPORTED,
             f"the header {name} is not supported by rules version {rules_version}, which this"
@@ -156,12 +175,13 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
             "a header name of the record is not UTF-8, so none of its headers can be read: encode"
             " header names as UTF-8",
         )
-    known = [known.removeprefix(HEADER_PREFIX) for known in SUPPORTED_HEADERS + PLANNED_HEADERS]
+    supported = SUPPORTED_HEADERS + wishes
+    known = [known.removeprefix(HEADER_PREFIX) for known in supported + planned]
     nearest = get_close_matches(name.removeprefix(HEADER_PREFIX)[:64].lower(), known, n=1)
     hint = (
         f"did you mean {HEADER_PREFIX}{nearest[0]}?"
         if nearest
-        else f"known are {', '.join(SUPPORTED_HEADERS)}"
+        else f"known are {', '.join(supported)}"
     )
     return RefusedError(
         Reason.UNKNOWN_HEADER,

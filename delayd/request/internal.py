@@ -11,6 +11,7 @@
              delayd-attempt        number of failed attempts; 0 if it was only deferred
              delayd-turn           of a smoothed message only: its turn (replication/smoothing.py)
                                    and its ranking due when it was first deferred, `ms/ms`
+             delayd-receipt, delayd-late   if the user's request has them
              delayd-proof          last: proves that the master wrote all this, for this partition
 
 A *barrier* switches what is behind it in its partition to another version of the rules
@@ -38,11 +39,13 @@ from delayd.request.grammar import (
     source_partition_of,
     target_of,
     target_partition_of,
+    wishes_of,
 )
 from delayd.request.headers import (
     HEADER_PREFIX,
     INTERNAL_HEADERS,
     SETTLES,
+    WISH_HEADERS,
     check_names,
     fields_of,
 )
@@ -66,6 +69,7 @@ _FIELDS = frozenset(
         "delayd-attempt",
         # Alone it does not make a record internal, as before rules version 3: outcomes stay.
         "delayd-turn",
+        *WISH_HEADERS,
     }
 )
 
@@ -164,6 +168,7 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         _number(fields, "delayd-attempt"),
         (_number(fields, "delayd-continues-due"), _number(fields, "delayd-continues")),
         turn=_turn(fields),
+        wishes=wishes_of(fields),
     )
 
 

@@ -11,8 +11,10 @@
 
 from delayd.bus import Headers, Record
 from delayd.bus.unreadable import UnreadableBatch
+from delayd.request.bodies import source_of
 from delayd.request.grammar import (
     ID_BYTES_MAX,
+    as_sent,
     asked_due_ms_of,
     check_id,
     due_form_of,
@@ -22,15 +24,16 @@ from delayd.request.grammar import (
     source_partition_of,
     target_of,
     target_partition_of,
+    wishes_of,
 )
 from delayd.request.headers import (
     HEADER_ALLOWANCE_BYTES,
     HEADER_PREFIX,
     RECORD_ALLOWANCE_BYTES,
     REDRIVE_MARGIN_BYTES,
-    SUPPORTED_HEADERS,
     check_names,
     fields_of,
+    headers_known,
     name_bytes,
 )
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_internal
@@ -38,9 +41,8 @@ from delayd.request.proof import digest_of, without_tracing
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
-from replication.rules import is_steady
+from replication.rules import is_steady, knows_wishes
 
-_SUPPORTED = frozenset(SUPPORTED_HEADERS)
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE = Op.SCHEDULE
 _CANCEL = Op.CANCEL
@@ -48,7 +50,7 @@ _REDRIVE = Op.REDRIVE
 _REPLACE = Op.REPLACE
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -83,7 +85,7 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
     if size > limits.record_bytes_max and size > limits.record_bytes_max + _margin_bytes(
         record, asked, limits
     ):
-        return _too_large(asked, limits, size)
+        return _too_large(record, asked, limits, size)
     try:
         if not ascii_names:
             check_names(record.headers)
@@ -98,7 +100,7 @@ def _request_of(
     """Return what the `delayd-*` headers of a user's record ask for. RefusedError if they ask for
     nothing that can be done."""
     version = limits.rules.version_at(record.partition, record.offset)
-    fields = fields_of(asked, _SUPPORTED, version)
+    fields = fields_of(asked, headers_known(version), version)
     op = _SCHEDULE
     if "delayd-op" in fields or "delayd-redrive" in fields:
         op = op_of(fields)
@@ -116,15 +118,17 @@ def _request_of(
         key = delivered_key.encode()
     value, partition = record.value, target_partition_of(fields)
     sent = (op, topic, due_ms, due_ms, key, value, user, partition)
-    if id is None and op is _SCHEDULE:
+    wishes = wishes_of(fields)
+    if id is None and op is _SCHEDULE and wishes is None:
         return _made(Request, (*sent, *_NO_ID))
     digest = b""
     if id is not None:
         counted = without_tracing(user, limits) if is_steady(version) else user
-        digest = digest_of(topic, key, value, counted, partition, due_form_of(fields))
+        forms = due_form_of(fields) if wishes is None else as_sent(fields)
+        digest = digest_of(topic, key, value, counted, partition, forms)
     redrive = redrive_of(fields, record) if op is _REDRIVE else None
     has_own_time = op is _REPLACE and "delayd-due" in fields
-    return Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time)
+    return Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time, wishes=wishes)
 
 
 def _margin_bytes(record: Record, asked: Headers, limits: RequestLimits) -> int:
@@ -143,13 +147,13 @@ def _settles(record: Record, asked: Headers, limits: RequestLimits) -> bool:
     )
 
 
-def _too_large(asked: Headers, limits: RequestLimits, size: int) -> Reject:
+def _too_large(record: Record, asked: Headers, limits: RequestLimits, size: int) -> Reject:
     return Reject(
         Reason.TOO_LARGE,
         f"the record counts {size} bytes of key, value and headers, this cluster takes"
         f" {limits.record_bytes_max}: send a smaller one, for instance a reference to the data",
         truncated=True,
-        id=_readable_id(asked),
+        id=_readable_id(record, asked, limits),
         op=_readable_op(asked),
     )
 
@@ -174,17 +178,22 @@ def _refused(
             return parse_internal(record, asked, limits)
         except RefusedError as refused:
             refusal = refused
-    return Reject(refusal.reason, refusal.detail, id=_readable_id(asked), op=_readable_op(asked))
+    id = _readable_id(record, asked, limits)
+    return Reject(refusal.reason, refusal.detail, id=id, op=_readable_op(asked))
 
 
-def _readable_id(asked: Headers) -> str | None:
+def _readable_id(record: Record, asked: Headers, limits: RequestLimits) -> str | None:
     """Return the id to send the receipt of a reject to: an id that is present once and valid, else
-    the source that is redriven."""
+    the source that is redriven, else its own if it wants receipts."""
     id = _only(asked, "delayd-id")
     if id is not None and len(id.encode()) <= ID_BYTES_MAX:
         return id
     source = _only(asked, "delayd-redrive")
-    return None if source is None or source_partition_of(source) is None else source
+    if source is not None and source_partition_of(source) is not None:
+        return source
+    version = limits.rules.version_at(record.partition, record.offset)
+    is_told = knows_wishes(version) and _only(asked, "delayd-receipt") == "yes"
+    return source_of(record.partition, record.offset) if is_told else None
 
 
 def _readable_op(asked: Headers) -> Op:

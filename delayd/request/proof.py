@@ -3,7 +3,8 @@
 Both are computed over a list of texts, each behind its length (int32, big endian; -1 for null), so
 no two records give the same bytes:
 
-    digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header);
+    digest = BLAKE2b-128(topic, key, value, headers, partition, name and text of the due header,
+             and of each wish that is compared);
              since rules version 4 without the headers that tracing agents write
     proof  = HMAC-SHA256(cluster key, LABEL, cluster, partition, key, value, headers)
              of the keys of a cluster the first signs, and a proof by any of them is valid
@@ -41,13 +42,13 @@ def digest_of(
     value: bytes | None,
     headers: Headers,
     partition: int | None,
-    due_form: tuple[str, str],
+    forms: tuple[str, ...],
 ) -> bytes:
     """Return the digest of a message as sent; `headers` are the user's, `key` is the one to
-    deliver."""
+    deliver, `forms` are names and texts of delayd's own headers as they were sent."""
     parts = [topic.encode(), key, value, *_listed(headers)]
     parts.append(None if partition is None else b"%d" % partition)
-    parts += [text.encode() for text in due_form]
+    parts += [text.encode() for text in forms]
     return blake2b(_joined(parts), digest_size=DIGEST_BYTES).digest()
 
 

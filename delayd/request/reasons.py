@@ -70,6 +70,11 @@ class Reason(Enum):
         "bad-partition",
         "Write `delayd-partition` as an integer from 0 to 2147483647, or leave it out.",
     )
+    BAD_RECEIPT = "bad-receipt", "Write `delayd-receipt: yes`, or leave it out."
+    BAD_LATE = (
+        "bad-late",
+        "Write `delayd-late` as an integer and a unit, from `1ms` to `365d`: `10s`, `5m`, `2h`.",
+    )
     BAD_OP = "bad-op", "Use `schedule`, `cancel` or `replace` in `delayd-op`, or leave it out."
     MISSING_ID = "missing-id", "Name the message in `delayd-id`: cancel and replace need it."
     BAD_ID = (
@@ -121,6 +126,11 @@ class Reason(Enum):
         "unreadable-batch",
         "Send smaller batches (`batch.size`), or compress less: what was in this one is gone, ask"
         " its producer.",
+    )
+    EXPIRED = (
+        "expired",
+        "Nothing is wrong with it: its time was over (`delayd-late`). Redrive it, if it is still"
+        " worth it.",
     )
     DEAD = (
         "dead",

@@ -64,9 +64,13 @@ class Verdict(Enum):
     SCHEDULED = (
         "scheduled",
         "The message is pending. Of a replace: nothing was there to be replaced. Of a redrive: the"
-        " dead letter is sent again. Of a schedule: with `receipts = all` only.",
+        " dead letter is sent again. Of a schedule: with `delayd-receipt: yes` or"
+        " `receipts = all` only.",
     )
-    DELIVERED = "delivered", "The message is in its target; with `receipts = all` only."
+    DELIVERED = (
+        "delivered",
+        "The message is in its target; with `delayd-receipt: yes` or `receipts = all` only.",
+    )
 
 
 class ReceiptRecord(NamedTuple):

@@ -136,6 +136,8 @@ def _headers(letter: Letter, redriven: str, correction: Correction) -> Headers:
     if correction.when is not None:
         dropped |= _DUES
         added.append((correction.when[0], correction.when[1].encode()))
+    else:
+        dropped.add("delayd-late")  # it was due long ago, and who redrives it wants it all the same
     added.append(("delayd-redrive", redriven.encode()))
     return [header for header in letter.headers if header[0] not in dropped] + added
 

@@ -89,6 +89,16 @@ class Turn(NamedTuple):
     """Its ranking due when it was first deferred: from then on smoothing makes it late."""
 
 
+class Wishes(NamedTuple):
+    """How a message is handled beside its delivery, through all that continues it. New fields are
+    added at the end: a stored body may have fewer."""
+
+    is_told: bool = False
+    """All receipts, whatever the cluster's setting; without an id under its source."""
+    late_ms: int | None = None
+    """How much later than its due time it is still worth delivering; None: always."""
+
+
 class Switch(NamedTuple):
     """The content of a barrier."""
 
@@ -136,3 +146,10 @@ class Request(NamedTuple):
     """Of a settlement: ids, and what the last marker of each came to."""
     has_own_time: bool = False
     """Of a replace: it names its due time, and not a delay."""
+    wishes: Wishes | None = None
+    """Of what is stored: None if it has none."""
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether it asks for all its receipts itself."""
+        return self.wishes is not None and self.wishes.is_told

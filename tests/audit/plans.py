@@ -95,6 +95,7 @@ def send_all(world: World) -> Sent:
         _marks(plan, number)
         _failing(plan, number)
         _rejects(plan, number)
+        _wishes(plan, number)
         _beyond(plan, number)
     return plan.sent
 
@@ -203,6 +204,30 @@ def _failing(plan: Plan, number: int) -> None:
     plan.named("killed at the cut", at_ms, f"cut-{number}", 13_950, topic="down")
     plan.named("cancel at the cut", 14_002, f"cut-{number}", op="cancel")
     plan.named("second cancel within", 2_900, f"within-{number}", op="cancel")
+
+
+def _wishes(plan: Plan, number: int) -> None:
+    at_ms, told = 220 + 70 * number, header("receipt", "yes")
+    due_ms = at_ms + 900
+    plan.schedule("told", at_ms, due_ms, told)
+    plan.schedule("told dead", at_ms, due_ms, told, topic="down")
+    plan.schedule("told later", 2_100 + at_ms // 4, 2_500, told, topic="late")
+    plan.schedule("told far", at_ms, 3_600_000, told)
+    for what, op, mark_ms in (("told by id", None, 0), ("told replace", "replace", 400)):
+        id = f"{what}-{number}".replace(" ", "-")
+        named = (header("id", id), header("topic", "orders"), header("due", START_MS + due_ms))
+        ops = () if op is None else (header("op", op),)
+        plan.send(what, at_ms + mark_ms, id, told, *named, *ops)
+        plan.send(f"{what} again", at_ms + mark_ms + 50, id, told, *named, *ops)
+    plan.send("told reject", at_ms, "k", told, header("delay", "1s"))
+    plan.schedule("late in time", at_ms, due_ms, header("late", "5s"))
+    plan.schedule("expired", at_ms, at_ms - 5_000, header("late", "1s"))
+    plan.schedule("expired retry", at_ms, due_ms, header("late", "500ms"), topic="down")
+    id = f"expired-{number}"
+    when = (header("topic", "orders"), header("due", START_MS), header("id", id))
+    plan.send("expired by id", at_ms, id, *when, header("late", "1ms"))
+    plan.send("other lateness", at_ms + 50, id, *when, header("late", "2ms"))
+    plan.send("bad late", at_ms, "k", *when[:2], header("late", "0s"))
 
 
 def _rejects(plan: Plan, number: int) -> None:

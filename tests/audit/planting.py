@@ -311,3 +311,48 @@ def _plant_false(planter: Planter) -> None:
     request = planter.next("keyed")
     planter.forge("some", request.place, "too-late")
     planter.expect("verdict-false", request)
+
+
+def plant_wishes(planter: Planter) -> None:
+    """Receipts that are missing of who asked for them, and one that nobody asked for."""
+    receipts = planter.history.receipts
+
+    def of(request: Written, verdict: str) -> Written:
+        [found] = [
+            each
+            for each in receipts
+            if each.header("delayd-source") == request.place
+            and json.loads(each.value or b"")["verdict"] == verdict
+        ]
+        return found
+
+    for what, verdict in (
+        *(("told", "scheduled"), ("told", "delivered"), ("told later", "delivered")),
+        *(("told dead", "dead"), ("told by id", "delivered"), ("told far", "scheduled")),
+        ("told reject", "rejected"),
+    ):
+        request = planter.next(what)
+        receipts.remove(of(request, verdict))
+        planter.expect("verdict-missing", request)
+    request = planter.next("expired by id")
+    receipts.remove(of(request, "expired"))
+    planter.expect("verdict-missing", request)
+    planter.plant(
+        "letter-false", ["expired", "expired retry"], lambda asked: _in_time(planter, asked)
+    )
+    request = planter.next("late in time")
+    over_ms = START_MS + 10_000
+    planter.delivery(request).set("delayd-fired", b"%d" % over_ms)
+    planter.delivery(request).timestamp_ms = over_ms + 2
+    planter.expect("stale", request)
+    told, other = planter.next("told"), planter.next("plain")
+    like = of(told, "delivered")
+    fields = {**json.loads(like.value or b""), "source": other.place, "id": other.place}
+    made = planter.add(receipts, like, value=json.dumps(fields).encode(), key=other.place.encode())
+    made.set("delayd-source", other.place.encode())
+    planter.expect("verdict-false", other)
+
+
+def _in_time(planter: Planter, request: Written) -> None:
+    """Its letter was written when it was still worth delivering."""
+    planter.letter(request).timestamp_ms = int(request.header("delayd-due") or 0)

@@ -8,10 +8,12 @@ from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
     INTERNAL_HEADERS,
+    PLANNED_BEFORE_WISHES,
     PLANNED_HEADERS,
     SETTLES,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
+    WISH_HEADERS,
 )
 from delayd.request.proof import proof_of
 from delayd.request.request import RequestLimits
@@ -26,6 +28,7 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     "delayd-rules",
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
+    *WISH_HEADERS,
 }
 _OF_DELIVERIES: Final = frozenset(
     f"delayd-{name}" for name in ("id", "due", "fired", "source", "origin", "attempt")
@@ -75,6 +78,7 @@ def row_of(
         "record_headers": None if record is None else _plain(record),
         "control": _control(role, judged),
         "flaw": _flaw(role, judged),
+        "older_flaw": _flaw(role, judged, frozenset(WISH_HEADERS)) if role == "buffer" else None,
         "size_bytes": _size(key, value, headers),
         "key_murmur2": None if key is None else murmur2(key) & 0x7FFFFFFF,
         "is_proved": _is_proved(limits, partition, key, value, headers)
@@ -128,7 +132,9 @@ def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 def _known(role: str, own: Headers) -> frozenset[str]:
     if role == "buffer":
-        return _OF_CONTINUATIONS if is_internal(own) else frozenset(SUPPORTED_HEADERS)
+        if is_internal(own):
+            return _OF_CONTINUATIONS
+        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
     return _OF_DELIVERIES if role == "target" else frozenset(name for name, _ in own)
 
 
@@ -151,15 +157,18 @@ def _text(content: bytes | None) -> str | None:
         return None
 
 
-def _flaw(role: str, own: Headers) -> str | None:
+def _flaw(role: str, own: Headers, unknown: frozenset[str] = frozenset()) -> str | None:
     known, seen = _known(role, own), set()
+    if not is_internal(own):
+        known -= unknown
     for name, content in own:
         if name not in known:
             if name == UNREADABLE_HEADERS:
                 return "not-utf8"
             if name in _INTERNAL:
                 return "bad-proof"
-            return "not-supported" if name in PLANNED_HEADERS else "unknown-header"
+            planned = PLANNED_BEFORE_WISHES if unknown else PLANNED_HEADERS
+            return "not-supported" if name in planned else "unknown-header"
         if name in seen:
             return "repeated-header"
         seen.add(name)

@@ -2,7 +2,7 @@
 
 from audited import findings_of, others_of, tables_of
 from plans import send_with_redrives
-from planting import Planter, plant_deliveries, plant_letters, plant_verdicts
+from planting import Planter, plant_deliveries, plant_letters, plant_verdicts, plant_wishes
 from pyspark.sql import SparkSession
 
 
@@ -12,6 +12,7 @@ def test_each_planted_defect_is_found_once_and_nothing_else(spark: SparkSession)
     plant_deliveries(planter)
     plant_letters(planter)
     plant_verdicts(planter)
+    plant_wishes(planter)
     history = planter.history
     tables = tables_of(spark, history)
     found = findings_of(tables, history)

@@ -191,7 +191,8 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: SparkSession) -> N
         got = {name: found[each.offset][name] for name in wanted}
         assert got == wanted, each
         met[wanted["reason"] or wanted["op"]] += 1
-    met_elsewhere = {Reason.CONFLICT.slug, Reason.DEAD.slug, Reason.UNREADABLE_BATCH.slug}
+    of_messages = {Reason.CONFLICT, Reason.DEAD, Reason.EXPIRED}
+    met_elsewhere = {reason.slug for reason in (*of_messages, Reason.UNREADABLE_BATCH)}
     reasons = {reason.slug for reason in Reason} - met_elsewhere
     assert reasons | {op.name.lower() for op in Op if op is not Op.SETTLE} <= met.keys(), met
 
@@ -232,6 +233,50 @@ def test_each_record_is_read_by_the_rules_of_its_place(spark: SparkSession) -> N
     assert Counter(op for op, _ in found) == {"switch": 2, "reject": 3 + 9, "schedule": 9 + 3}
     barriers = barriers_of(requests_of(records, settings, limits.rules))
     assert set(barriers) == set(limits.rules.barriers)
+
+
+def test_wishes_are_read_by_the_rules_of_their_place(spark: SparkSession) -> None:
+    """docs/design/wishes.md: before them their headers are refused, each as it was.
+
+    Rules: wishes-by-rules
+    """
+    limits = replace(LIMITS, rules=Rules(4).with_barriers([Barrier(2, 5, 5)]))
+    settings = replace(SETTINGS, rules_version=4)
+    asked: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"10s")]
+    told, late = ("delayd-receipt", b"yes"), ("delayd-late", b"1h")
+    made = [
+        Record(2, offset, -1, APPEND_MS, None, b"v", [*some])
+        for offset in (4, 6)
+        for some in (
+            *([*asked, told], [*asked, late], [told, late, *asked], [late, told, *asked]),
+            *([told, *asked[1:]], [*asked, told, told], [*asked, ("delayd-late", b"0s"), told]),
+        )
+    ]
+    rows = [
+        row_of(
+            *("buffer", "delayd-buffer", 2, each.offset, APPEND_MS, None, each.value),
+            each.headers,
+            log_ms=APPEND_MS,
+            limits=limits,
+        )
+        for each in made
+    ]
+    records = spark.createDataFrame(rows, RECORDS, verifySchema=False)
+    for each, row in zip(made, requests_of(records, settings, limits.rules).collect(), strict=True):
+        outcome = parse(each, limits)
+        wanted = expected(each, outcome)
+        if isinstance(outcome, Request) and outcome.wishes is not None:
+            wanted |= {"is_told": outcome.is_told, "late_ms": outcome.wishes.late_ms}
+        assert {name: row[name] for name in wanted} == wanted, each
+    outcomes = [parse(each, limits) for each in made]
+    reasons = [each.reason.slug for each in outcomes if isinstance(each, Reject)]
+    assert Counter(reasons) == {
+        "unknown-header": 5,
+        "not-supported": 2,
+        "missing-topic": 1,
+        "repeated-header": 1,
+        "bad-late": 1,
+    }
 
 
 def _barrier(partition: int, offset: int, limits: RequestLimits) -> Record:

@@ -45,6 +45,7 @@ def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
     assert findings_of(tables, history) == set()
     found = fates(tables)
     wanted = {"delivered", "cancelled", "replaced", "rejected", "duplicate", "conflict", "dead"}
+    wanted.add("expired")
     assert found.keys() == wanted | {"pending"}, found
     assert sum(found.values()) == sum(is_of_user(each) for each in history.buffer)
     assert marks(tables).keys() == {"cancelled", "replaced", "too-late", "not-found", "scheduled"}

@@ -1,5 +1,6 @@
 """delayd.audit.reading.headers: the rules about headers, against the parser and its bodies."""
 
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -19,6 +20,7 @@ from delayd.request.letters import letter_of
 from delayd.request.parser import parse
 from delayd.request.reasons import Reject
 from delayd.request.request import RequestLimits
+from replication.rules import Rules
 
 LIMITS = RequestLimits(10**15, 10**6, 4, "c", b"k" * 16)
 
@@ -63,14 +65,16 @@ def chosen(records: list[Headers], flags: Any) -> list[Headers]:
     return [[header for header in headers if next(flag)] for headers in records]
 
 
-@given(st.lists(HEADERS, min_size=1, max_size=12))
-def test_a_request_has_the_flaw_that_the_parser_finds(records: list[Headers]) -> None:
+@given(st.lists(HEADERS, min_size=1, max_size=12), st.booleans())
+def test_a_request_has_the_flaw_that_the_parser_finds(
+    records: list[Headers], by_older_rules: bool
+) -> None:
     read, _ = judged(records, "buffer")
 
-    for headers, flaw, internal in zip(
-        records, read.flaw.to_pylist(), read.is_internal.tolist(), strict=True
-    ):
-        parsed = parse(Record(0, 0, -1, 0, b"orders", b"", headers), LIMITS)
+    flaws = (read.older_flaw if by_older_rules else read.flaw).to_pylist()
+    limits = replace(LIMITS, rules=Rules(4)) if by_older_rules else LIMITS
+    for headers, flaw, internal in zip(records, flaws, read.is_internal.tolist(), strict=True):
+        parsed = parse(Record(0, 0, -1, 0, b"orders", b"", headers), limits)
         if internal:
             assert isinstance(parsed, Reject) and parsed.reason.slug == "bad-proof"
             continue

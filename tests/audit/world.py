@@ -254,7 +254,8 @@ class World:
         self, record: Record, request: Request, decision: rules.Decision, before: IdState
     ) -> None:
         partition, offset = record.partition, record.offset
-        is_told = self.receipts_written == RECEIPTS_ALL and request.op is Op.SCHEDULE
+        is_all = self.receipts_written == RECEIPTS_ALL and request.id is not None
+        is_told = (is_all or request.is_told) and request.op is Op.SCHEDULE
         if decision.reply is PendingReply.CANCEL_MARKER:
             mark = CancelMarker(
                 *(request.op is Op.REPLACE, partition, offset),
@@ -263,13 +264,13 @@ class World:
             )
             self._answers.append((partition, offset, (mark, request)))
             return
-        if decision.reply is PendingReply.NONE and not (is_told and request.id is not None):
+        if decision.reply is PendingReply.NONE and not is_told:
             return
         verdict = REFUSED.get(decision.reply, Verdict.SCHEDULED)
         is_conflict = verdict is Verdict.CONFLICT
         dead = wire.conflict_body(record, "taken") if is_conflict else None
         told = wire.receipt(
-            id=request.id or request.redrive or "",
+            id=request.id or request.redrive or wire.source_of(partition, offset),
             verdict=verdict,
             op=request.op,
             source=wire.source_of(partition, offset),
@@ -347,6 +348,10 @@ class World:
         source, body = wire.source_of(partition, offset), wire.message_body(stored.request)
         topic, target_partition, *content = wire.delivered(body, fired_ms=now_ms, source=source)
         origin = wire.origin_of(body, partition, offset)
+        until_ms = wire.worth_until_ms_of(body)
+        if until_ms is not None and now_ms > until_ms:
+            self._die(body, source, origin, Reason.EXPIRED, now_ms)
+            return "dead"
         if self._smoothing.limits(topic):
             turn = stored.request.turn
             deferral = self._smoothing.decide(
@@ -361,19 +366,23 @@ class World:
                 return self._requeued(stored, deferral.due_ms, now_ms, given)
         if topic in TARGETS and (topic != "late" or now_ms >= self.late_exists_ms):
             self._write(topic, now_ms + 2, *content, partition=target_partition)
-            if self.receipts_written == RECEIPTS_ALL:
+            if self.receipts_written == RECEIPTS_ALL or stored.request.is_told:
                 self._tell(body, origin, Verdict.DELIVERED, now_ms)
             return "delivered"
         attempts = wire.attempt_of(body) + 1
         if attempts > len(RETRY_DELAYS_MS):
-            dead = wire.dead_body(
-                body, reason=Reason.DEAD, detail="down", origin=origin, attempts=attempts
-            )
-            self._write("dead", now_ms + 2, *wire.dead_letter(dead, source=source))
-            self._tell(body, origin, Verdict.DEAD, now_ms)
+            self._die(body, source, origin, Reason.DEAD, now_ms)
             return "dead"
         next_due_ms = now_ms + RETRY_DELAYS_MS[attempts - 1]
+        if until_ms is not None:
+            next_due_ms = min(next_due_ms, until_ms + 1)
         return self._requeued(stored, next_due_ms, now_ms)
+
+    def _die(self, body: Any, source: str, origin: str, reason: Reason, now_ms: int) -> None:
+        attempts = wire.attempt_of(body) + (reason is Reason.DEAD)
+        dead = wire.dead_body(body, reason=reason, detail="x", origin=origin, attempts=attempts)
+        self._write("dead", now_ms + 2, *wire.dead_letter(dead, source=source))
+        self._tell(body, origin, Verdict(reason.slug), now_ms)
 
     def _requeued(self, stored: _Stored, due_ms: int, now_ms: int, turn: Turn | None = None) -> str:
         partition = stored.rank.partition
@@ -404,7 +413,8 @@ class World:
             self._own_writes[partition] = max(self._own_writes[partition], written.offset)
 
     def _tell(self, body: Any, source: str, verdict: Verdict, now_ms: int) -> None:
-        if (id := wire.id_of(body)) is not None:
+        id = wire.id_of(body) or (source if wire.wishes_of(body).is_told else None)
+        if id is not None:
             due_ms = wire.asked_due_of(body)
             told = wire.receipt(
                 id=id, verdict=verdict, op=Op.SCHEDULE, source=source, due_ms=due_ms

@@ -100,7 +100,7 @@ class Answering:
 
     @contextmanager
     def answering(self, answer: Callable[[Record], None] | None = None) -> Iterator[None]:
-        """Meanwhile, each request with an id and an operation is answered."""
+        """Meanwhile, each request with an operation, or that wants receipts, is answered."""
         over = threading.Event()
         failures: list[BaseException] = []
 
@@ -109,7 +109,7 @@ class Answering:
                 for record in records_of(self.bootstrap, self.buffer):
                     if over.is_set():
                         return
-                    if record is not NOTHING and "delayd-op" in dict(record.headers):
+                    if {"delayd-op", "delayd-receipt"} & dict(record.headers).keys():
                         (answer or self.answer)(record)
             except BaseException as error:
                 failures.append(error)

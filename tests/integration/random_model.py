@@ -71,6 +71,9 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         tuple((name, logged.fields[name]) for name in TIMES if name in logged.fields),
         next_due_ms=request.due_ms,
         refers_to=refers_to(request, record.partition),
+        is_told=request.is_told,
+        late=logged.fields.get("late", ""),
+        late_ms=None if request.wishes is None else request.wishes.late_ms,
     )
 
 

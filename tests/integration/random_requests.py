@@ -17,6 +17,7 @@ from delayd.request.headers import (
     PLANNED_HEADERS,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
+    WISH_HEADERS,
     WRITTEN_HEADERS,
 )
 
@@ -24,15 +25,16 @@ APPEND_MS: Final = 1_700_000_000_000
 """When the records say that they were appended; brokers know better."""
 
 NAMES: Final = (
-    *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *INTERNAL_HEADERS, *WRITTEN_HEADERS),
+    *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *INTERNAL_HEADERS, *WRITTEN_HEADERS, *WISH_HEADERS),
     *(UNREADABLE_HEADERS, "delayd-", "delayd-\udc80", "delayd-ü", "", "trace", "\ud800", "a\0b"),
 )
 CONTENTS: Final = (
     *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
     *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
-    *(b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
+    *(b"yes", b"5m", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
 DUES: Final[Headers] = [("delayd-delay", b"10s"), ("delayd-due", b"1"), ("delayd-level", b"18")]
+WISHES: Final[Headers] = [("delayd-receipt", b"yes"), ("delayd-late", b"1h")]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
 
@@ -116,6 +118,8 @@ def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
         case _:
             target_partition = random.choice(mixture.target_partitions)
             headers += [("delayd-key", b"k"), ("delayd-partition", target_partition)]
+    if len(headers) > 2:  # no cancel
+        headers += random.sample(WISHES, random.random() < 0.15)
     return headers
 
 

@@ -36,6 +36,9 @@ RECEIPT_FIELDS = ["id", "verdict", "op", "source", "killed", "due_ms", "at_ms", 
 NOW_BEFORE_SNAPSHOT_MS = 1_000
 """A step reads its `now` first, and then takes what has been ingested by then."""
 
+OF_MESSAGES = ("dead", "delivered", "expired")
+"""Verdicts on what became of a message, whatever stored it."""
+WISHES = ("delayd-receipt", "delayd-late")
 OPS = {b"cancel": "cancel", b"replace": "replace"}
 
 
@@ -114,21 +117,28 @@ def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
 def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
     """Check that the letter holds the request in a form that can be sent again."""
     given = dict(sent.headers)
-    due_ms = sent.at.append_ms + 1 if "delayd-delay" in given else 0
+    when = next((n, c) for n, c in sent.headers if n in ("delayd-due", "delayd-delay"))
+    due_ms = asked_ms(when, sent)
     asked: list[tuple[str, bytes | None]] = [
         ("delayd-topic", given["delayd-topic"]),
         ("delayd-due", b"%d" % due_ms),
     ]
     asked += [(n, c) for n, c in sent.headers if n in ("delayd-id", "delayd-partition")]
+    asked += [(n, given[n]) for n in WISHES if n in given]
     user = users(sent)
     assert letter.headers[: len(user) + len(asked)] == [*user, *asked]
     own = dict(letter.headers[len(user) + len(asked) :])
-    assert list(own) == [
-        *("delayd-reason", "delayd-detail", "delayd-source", "delayd-origin", "delayd-attempt")
-    ]
+    attempts = fate.attempts
+    if attempts < 0:
+        attempts = 3 if fate.reason == "dead" else 0
+    tried = () if attempts == 0 else ("delayd-attempt",)
+    names = ("delayd-reason", "delayd-detail", "delayd-source", "delayd-origin")
+    assert list(own) == [*names, *tried]
     assert (letter.key, letter.value) == (sent.key, sent.value)
-    assert (own["delayd-reason"], own["delayd-attempt"]) == (b"dead", b"3")
-    assert own["delayd-origin"] == sent.at.source.encode() != own["delayd-source"]
+    assert own["delayd-reason"] == fate.reason.encode()
+    assert own.get("delayd-attempt", b"0") == b"%d" % attempts
+    assert own["delayd-origin"] == sent.at.source.encode()
+    assert (own["delayd-source"] != own["delayd-origin"]) == (attempts > 0)
     check_detail(letter.header("delayd-detail") or "", fate.detail)
 
 
@@ -153,9 +163,12 @@ def check_receipt(
 ) -> None:
     assert list(receipt) == RECEIPT_FIELDS
     named = header_of(step, "delayd-id")
-    assert receipt["id"] == (told.id if named is None else named.decode())
+    by_source = told.id or sent.at.source
+    assert receipt["id"] == (by_source if named is None else named.decode())
     op = OPS.get(header_of(step, "delayd-op") or b"", "schedule")
-    if op == "schedule" and told.verdict != "dead" and header_of(step, "delayd-redrive"):
+    if told.verdict in OF_MESSAGES:
+        op = "schedule"
+    elif op == "schedule" and header_of(step, "delayd-redrive"):
         op = "redrive"
     assert receipt["op"] == op
     killed = [play.sent[id(case)][n].at.source for n in told.killed]

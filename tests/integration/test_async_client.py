@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from nodes import HANGS_S
 
 from delayd import AsyncClient
+from delayd.bus import Record
 from delayd.client import (
     NotScheduledError,
     OutcomeUnknownError,
@@ -79,6 +80,30 @@ def test_many_cancels_at_once_get_each_its_own_verdict(
         assert {verdict.verdict for verdict in verdicts} == {"cancelled"}
         assert len({verdict.source for verdict in verdicts}) == 200
         assert replaced.verdict == "replaced"
+
+    run(main())
+
+
+def test_schedules_that_wait_get_each_its_own_verdict(
+    master: Answering, driver: DriverName
+) -> None:
+    def answer(record: Record) -> None:
+        source = f"{record.partition}/{record.offset}"
+        id = dict(record.headers).get("delayd-id", source.encode())
+        master.write(source, (id or b"").decode(), "scheduled", op="schedule")
+
+    async def main() -> None:
+        async with AsyncClient(master.bootstrap, driver=driver, buffer=master.buffer) as client:
+            with master.answering(answer):
+                verdicts = await asyncio.gather(
+                    *(client.schedule("orders", b"v", in_="1h", wait=True) for _ in range(30)),
+                    *(
+                        client.schedule("orders", b"v", in_="1h", id=f"order-{n}", wait=True)
+                        for n in range(30)
+                    ),
+                )
+        assert {verdict.verdict for verdict in verdicts} == {"scheduled"}
+        assert len({verdict.source for verdict in verdicts}) == 60
 
     run(main())
 

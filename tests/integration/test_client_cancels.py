@@ -101,6 +101,23 @@ def test_what_became_of_the_new_message_is_not_taken_for_the_verdict_on_the_repl
         assert client.replace("order-2", "orders", b"v", at=0).verdict == "too-late"
 
 
+@pytest.mark.parametrize("id", ["order-2", None])
+@pytest.mark.parametrize("word", ["scheduled", "conflict", "rejected"])
+def test_a_schedule_that_waits_returns_what_was_decided(
+    master: Answering, client: Client, id: str | None, word: str
+) -> None:
+    def answer(record: Record) -> None:
+        source = f"{record.partition}/{record.offset}"
+        master.write(source, id or source, word, op="schedule", detail="why")
+
+    with master.answering(answer):
+        verdict = client.schedule("orders", b"v", in_="1h", id=id, wait=True)
+    assert (verdict.verdict, verdict.detail) == (word, "why")
+    [request] = master.read(1)
+    assert ("delayd-receipt", b"yes") in request.headers
+    assert verdict.source == f"{request.partition}/{request.offset}"
+
+
 def test_without_wait_only_the_place_is_returned(master: Answering, client: Client) -> None:
     sent = client.cancel("order-1", wait=False)
     replaced = client.replace("order-1", "orders", b"v", at=DUE_MS, wait=False)

@@ -119,6 +119,23 @@ def test_the_exit_code_of_a_replace_that_waits_is_its_verdict(
     assert (record.value, dict(record.headers)["delayd-delay"]) == (b"new", b"10m")
 
 
+@pytest.mark.parametrize(
+    ("word", "code"), [("scheduled", 0), ("duplicate", 0), ("conflict", 1), ("rejected", 1)]
+)
+def test_the_exit_code_of_a_send_that_waits_is_its_verdict(
+    master: Answering, word: str, code: int
+) -> None:
+    def answer(record: Record) -> None:
+        source = f"{record.partition}/{record.offset}"
+        master.write(source, source, word, op="schedule")
+
+    with master.answering(answer):
+        done = delayd("send", "v", "--topic", "orders", "--in", "1h", "--wait", *where(master))
+    assert (done.returncode, done.stdout) == (code, f"{word}\n"), done.stderr
+    [record] = master.read(1)
+    assert ("delayd-receipt", b"yes") in record.headers
+
+
 def test_without_wait_nobody_needs_to_answer(master: Answering) -> None:
     cancelled = delayd("cancel", "order-7", *where(master))
     replaced = delayd(

@@ -12,6 +12,7 @@ from typing import Any
 from log_rules import Request, Step, check_follows, step_of_fields
 from simulated.history import History
 from simulation_checker import DEAD, FRONTIER, Checker
+from wishes_checker import LATER
 
 MARKER_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
 
@@ -107,13 +108,13 @@ class AtLeastOnceChecker:
                 assert told & {"cancelled", "replaced"}, f"{message.source} is lost: {told}"
                 continue
             expected = DEAD if message.expects == "dead" else message.topic
-            may_be_dead = message.topic in self._read.may_die
+            may_be_dead = message.topic in self._read.may_die or message.late
             assert found[expected] or (may_be_dead and found[DEAD]), f"{message.source} is lost"
 
     def check_answers(self) -> None:
         """Check that each request is answered truly, perhaps more than once."""
         for answer in self.answers:
-            told = {v["verdict"] for v in self._read.verdicts[answer.source]} - {"dead"}
+            told = {v["verdict"] for v in self._read.verdicts[answer.source]} - LATER
             if answer.source in self.rules.refusals:
                 assert told == {self.rules.refusals[answer.source]}, f"{answer.source}: {told}"
             elif answer.op == "redrive":

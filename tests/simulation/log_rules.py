@@ -4,7 +4,7 @@ Read anew from docs/design/frontier.md: nothing here is shared with the nodes.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -39,6 +39,23 @@ class Request:
     """Of a continuation: smoothing deferred it."""
     trace: str | None = None
     """What a tracing agent wrote."""
+    is_told: bool = False
+    """It asks for all its receipts."""
+    late: str = ""
+    """How much later than asked it is still worth delivering, as it was written."""
+
+    @property
+    def has_wishes(self) -> bool:
+        return self.is_told or self.late != ""
+
+    @property
+    def worth_until_ms(self) -> float:
+        """Until when it is worth delivering."""
+        if not self.late:
+            return float("inf")
+        units = {"ms": 1, "s": 1_000, "h": 3_600_000}
+        number, unit = self.late.rstrip("msh"), self.late.lstrip("0123456789")
+        return int(self.asked) + int(number) * units[unit]
 
     @property
     def source(self) -> str:
@@ -155,27 +172,34 @@ class Rules:
         )
         """By partition."""
         self.barriers: list[tuple[int, int]] = []
-        """Partition and offset of what switched a partition to rules 4."""
+        """Partition and offset of what switched a partition to rules 5."""
         self._sent: dict[str, tuple[object, ...]] = {}
         """By source: what must be the same for two requests to be."""
         for request in requests:
+            if request.has_wishes and not self._knows_wishes(request, rules_version):
+                request = replace(request, op="schedule", expects="answer", is_told=False, late="")
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
                 self._switch(request)
                 continue
-            sent = (request.topic, request.value, request.asked)
+            sent = (request.topic, request.value, request.asked, request.late)
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
             self._take(request, as_of_ms)
 
     def _switch(self, barrier: Request) -> None:
-        """Rule by version 4 what comes behind the first barrier of a partition."""
+        """Rule by versions 4 and 5 what comes behind the first barrier of a partition."""
         before = self.times[barrier.partition]
         if not isinstance(before, SteadyTimes):
             self.barriers.append((barrier.partition, barrier.offset))
             self.times[barrier.partition] = SteadyTimes(self._trail_ms)
             self.times[barrier.partition].floor_ms = before.floor_ms
+
+    def _knows_wishes(self, request: Request, rules_version: int) -> bool:
+        """Return whether rules 5 rule a record: barriers switch to these."""
+        is_switched = any(partition == request.partition for partition, _ in self.barriers)
+        return rules_version >= 5 or is_switched
 
     def origin_of(self, source: str) -> str:
         """Return the source of the user's own request for a message."""
@@ -265,6 +289,8 @@ class Rules:
                 self.refusals[request.source] = "duplicate" if same else "conflict"
                 self.answers.append(request)
                 return
+        if request.op == "schedule" and request.is_told:
+            self.answers.append(request)
         live.append(request)
         self.messages.append(request)
 

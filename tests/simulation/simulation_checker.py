@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from log_rules import Request, Rules, check_follows, step_of_fields
+from wishes_checker import LATER, WishesChecker
 
 from delayd.bus import Record
 from delayd.bus.memory import MemoryKafka
@@ -108,6 +109,7 @@ class Checker:
         self.late: set[str] = set()
         self.repeated: Counter[str] = Counter()
         """By verdict: cancels and replaces that were told what an earlier one had been told."""
+        self.wishes = WishesChecker(self)
         self.produced = self._produced()
         self.verdicts = self._verdicts()
         self.killed = {
@@ -124,6 +126,7 @@ class Checker:
         self.check_steps()
         self.check_produced()
         self.check_verdicts()
+        self.wishes.check()
         self.check_order()
         self.check_rates()
         self.check_smoothed_order()
@@ -138,14 +141,14 @@ class Checker:
         """Check that each frontier names the barriers below its O, and needs who knows them."""
         for step in self.steps:
             named = sorted(
-                [partition, offset, 4]
+                [partition, offset, 5]
                 for partition, offset in self.rules.barriers
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
             assert found == (3 if named else 2, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
-            assert sorted(needs) == (["barriers", "rules-4"] if named else []), needs
+            assert sorted(needs) == (["barriers", "rules-5"] if named else []), needs
 
     def check_now(self) -> None:
         """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
@@ -219,7 +222,7 @@ class Checker:
                 expected: dict[str, int] = {}
             elif message.due_ms > self.due_by_ms and not self.steps[-1].is_done(message):
                 expected = {}
-            elif message.expects == "dead":
+            elif message.expects == "dead" or self.wishes.has_expired(message):
                 expected = {DEAD: 1}
             else:
                 expected = {message.topic: 1}
@@ -261,13 +264,13 @@ class Checker:
                 ]
             elif marker.op == "redrive":
                 # Always one answer; what became of the message may follow it.
-                first = [v for v in self.verdicts[marker.source] if v["verdict"] != "dead"]
+                first = [v for v in self.verdicts[marker.source] if v["verdict"] not in LATER]
                 expected = "rejected" if marker.expects == "answer" else "scheduled"
                 assert [(v["verdict"], v["op"]) for v in first] == [(expected, "redrive")], first
                 assert {v["id"] for v in first} == {marker.id or marker.redrive}
             if marker.op not in ("cancel", "replace"):
                 continue
-            marked = [v for v in self.verdicts[marker.source] if v["verdict"] != "dead"]
+            marked = [v for v in self.verdicts[marker.source] if v["verdict"] not in LATER]
             assert len(marked) == 1, f"{marker.source}: {marked}"
             if repeated := self.rules.repeats.get(marker.source):
                 self._check_repeated(marker, repeated)
@@ -313,9 +316,10 @@ class Checker:
 
     def _check_repeated(self, marker: Request, first: Request) -> None:
         """Check that a replace that is sent again is told what the first one was."""
+        answers = (self.verdicts[source] for source in (marker.source, first.source))
         told, before = (
-            [(v["verdict"], v["killed"]) for v in self.verdicts[source] if v["verdict"] != "dead"]
-            for source in (marker.source, first.source)
+            [(v["verdict"], v["killed"]) for v in given if v["verdict"] not in LATER]
+            for given in answers
         )
         assert told == before, f"{marker.source} repeats {first.source}: {told}, not {before}"
         self.repeated[f"replace: {told[0][0]}"] += 1
@@ -443,4 +447,6 @@ class Checker:
             value=None if is_unread else record.value,
             turn=headers.get("delayd-turn"),
             trace=headers.get("traceparent"),
+            is_told="delayd-receipt" in headers,
+            late=headers.get("delayd-late", ""),
         )

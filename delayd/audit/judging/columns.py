@@ -16,6 +16,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
 from replication.frontier import Frontier
 from replication.rules import Rules
+from replication.settings import STEADY_RULES
 
 ColumnOrName: TypeAlias = Column | str
 
@@ -72,7 +73,12 @@ def of_partition(values: Sequence[int], partition: ColumnOrName = "partition") -
 
 def is_steady_at(offset: ColumnOrName, rules: Rules, partitions: int) -> Column:
     """Return whether the record at this offset of `partition` is ruled by version 4 or later."""
-    starts = [rules.steady_from(partition) for partition in range(partitions)]
+    return is_ruled_at(offset, rules, partitions, STEADY_RULES)
+
+
+def is_ruled_at(offset: ColumnOrName, rules: Rules, partitions: int, version: int) -> Column:
+    """Return whether the record at this offset of `partition` is ruled by `version` or later."""
+    starts = [rules.ruled_from(partition, version) for partition in range(partitions)]
     if starts == [0] * len(starts):
         return F.lit(True)
     never = 2**62

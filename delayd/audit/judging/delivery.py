@@ -5,6 +5,7 @@ duplicate   a family is in the targets more than once
 altered     a delivery differs in anything from the record that it names, or no step was made at its
             `delayd-fired`
 early       `delayd-fired` or its timestamp is before the due time asked for
+stale       `delayd-fired` is later than due time and `delayd-late` of the request allow
 ghost       it names a request that was refused; or one that a cancel marker had killed, by its
             receipt, no later than it was fired; or, where Kafka has deleted the receipts, long
             before
@@ -34,7 +35,7 @@ LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
 _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
-    *("attempt", "reason", "answer"),
+    *("attempt", "reason", "answer", "late_ms"),
 )
 
 
@@ -126,10 +127,11 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
         _refused().alias("refused"),
         differences.alias("differences"),
         early.alias("early"),
+        _stale().alias("stale"),
         _copies(bounds).alias("copies"),
     )
     return judged.where(
-        F.coalesce("unknown", "refused", "differences", "early").isNotNull()
+        F.coalesce("unknown", "refused", "differences", "early", "stale").isNotNull()
         | F.col("killed_by").isNotNull()
         | (F.col("copies") > 1)
     ).localCheckpoint()
@@ -161,6 +163,7 @@ def _of_deliveries(suspicious: DataFrame, killers: DataFrame, bounds: Bounds) ->
             Fault.DUPLICATE: F.when(is_first_of_many, _times("copies")),
             Fault.ALTERED: F.when(is_meant, F.col("differences")),
             Fault.EARLY: F.when(is_meant, F.col("early")),
+            Fault.STALE: F.when(is_meant, F.col("stale")),
         },
         *("id", "topic", "due_ms"),
         source=F.coalesce("origin_source", "source"),
@@ -259,6 +262,11 @@ def _is_elsewhere() -> Column:
     expected = F.coalesce(asked["target_partition"], by_key)
     is_there = (F.col("at_partition") == expected) | (F.col("topic") != asked["topic"])
     return is_true(~is_there)
+
+
+def _stale() -> Column:
+    over_ms = F.col("fired_ms") - F.col("asked.due_ms") - F.col("asked.late_ms")
+    return F.when(over_ms > 0, F.format_string("delivered %d ms later than was worth it", over_ms))
 
 
 def _early(due_ms: Column) -> Column:

@@ -75,16 +75,18 @@ def letters_of(records: DataFrame) -> DataFrame:
     """Return what the dead letters say (tables.LETTERS). Of one that a message became after it had
     been stored, `record_hash` is of what it carried: its request headers were written anew."""
     control = F.col("control")
-    is_dead = F.coalesce(control["reason"] == "dead", F.lit(False))
+    is_dead = F.coalesce(control["reason"].isin("dead", "expired"), F.lit(False))
     is_truncated = control["truncated"].isNotNull()
     key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
     user_hash = headers_hash(F.col("headers"))
-    topic, due, id, partition = (
-        _header(name).cast("string") for name in ("topic", "due", "id", "partition")
+    topic, due, id, partition, receipt, late = (
+        _header(name).cast("string")
+        for name in ("topic", "due", "id", "partition", "receipt", "late")
     )
     key_hash, value_hash = bytes_hash(key), bytes_hash(F.col("value"))
     # What the message carried, and what it asked for, as texts.
-    letter = together(topic, due, id, partition, key_hash, value_hash, user_hash)
+    hashes = (key_hash, value_hash, user_hash)
+    letter = together(topic, due, id, partition, *hashes, receipt, late)
     return as_table(
         records,
         LETTERS,

@@ -18,6 +18,7 @@ class Fault(Enum):
     LOST = "delivery", "It was due, the frontier covers it, and it is nowhere."
     DUPLICATE = "delivery", "It is in the targets more than once."
     EARLY = "delivery", "It was delivered before its due time."
+    STALE = "delivery", "It was delivered later than its request allows (`delayd-late`)."
     ALTERED = "delivery", "It was delivered with other content; the reason says which part differs."
     GHOST = "delivery", "It was delivered although it had been cancelled, replaced or refused."
     UNKNOWN = "delivery", "A record in a target names a source that nobody requested."

@@ -105,6 +105,7 @@ def _false_claims(
     stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
         *("partition", "offset", "lane", "rank_ms", "killed_by"),
         is_last_attempt(bounds).alias("is_last"),
+        (F.col("due_ms") + F.col("late_ms")).alias("worth_until_ms"),
     )
     covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))
@@ -121,10 +122,14 @@ def _false_claims(
         & (F.col("offset") <= bounds.frontier_offset)
         & _is_whole(bounds)
     ).select("offset", "step", "delivered", "dead", "digest")
-    compared = claims.join(held, "offset", "left").fillna(0)
+    expired = _expired(alive.where("worth_until_ms is not null"), links, logged)
+    compared = claims.join(held, "offset", "left").join(expired, "offset", "left").fillna(0)
     # Where some last attempts were given up and others delivered, the log does not say which.
-    expected = F.when(F.col("dead") == 0, F.col("held_digest")).when(
-        F.col("dead") == F.col("last"), F.col("held_digest") - F.col("last_digest")
+    last = F.col("last") - F.col("expired_last")
+    last_digest = F.col("last_digest") - F.col("expired_last_digest")
+    left_digest = F.col("held_digest") - F.col("expired_digest")
+    expected = F.when(F.col("dead") == F.col("expired"), left_digest).when(
+        F.col("dead") == F.col("expired") + last, left_digest - last_digest
     )
     miscounted = F.format_string(
         "step %d says that it delivered %d and gave up %d messages; by the log it had %d",
@@ -138,6 +143,22 @@ def _false_claims(
         F.col("digest") != expected, others
     )
     return compared.select("offset", reason.alias("reason"))
+
+
+def _expired(timed: DataFrame, links: DataFrame, logged: DataFrame) -> DataFrame:
+    """Return what each step found not worth delivering any more, by its own `now`: how many, and
+    their digest; of both also that of last attempts."""
+    crc, is_last = F.crc32(source_text().cast("binary")), F.col("is_last")
+    if logged.where("late_ms is not null").isEmpty():  # as a rule: spare the join
+        timed = timed.limit(0)
+    steps = links.select(F.col("offset").alias("step_at"), "now_ms")
+    over = timed.join(steps, "step_at").where("now_ms > worth_until_ms")
+    return over.groupBy(F.col("step_at").alias("offset")).agg(
+        F.count("*").alias("expired"),
+        F.sum(crc).alias("expired_digest"),
+        F.count(F.when(is_last, 1)).alias("expired_last"),
+        F.sum(F.when(is_last, crc)).alias("expired_last_digest"),
+    )
 
 
 def _is_whole(bounds: Bounds) -> Column:

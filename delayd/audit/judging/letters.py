@@ -1,8 +1,9 @@
 """Dead letters, compared with what had to be refused.
 
 A letter is of the record that it names: of a reject, with the reason that the rules give; of a
-conflict; or, reason `dead`, of a stored message that could not be delivered. It keeps the record as
-it was. Letters are few beside messages, and so are the requests that they are about.
+conflict; or, reason `dead`, of a stored message that could not be delivered; or, `expired`, of one
+that was not worth delivering any more. It keeps the record as it was. Letters are few beside
+messages, and so are the requests that they are about.
 
 Source: docs/design/audit.md, "Dead letters".
 """
@@ -16,6 +17,7 @@ from delayd.audit.judging.columns import (
     few,
     findings,
     is_below,
+    is_true,
     named_place,
     source_text,
 )
@@ -81,12 +83,15 @@ def _checked(
         F.col("op").alias("asked_op"),
         F.col("origin").alias("origin_offset"),
         F.col("attempt").alias("tried"),
+        (F.col("due_ms") + F.col("late_ms")).alias("worth_until_ms"),
         F.col("record_hash").alias("asked_hash"),
         _owed_reason(bounds).alias("owed_reason"),
         # As `record_hash` of a dead letter: see evidence.letters_of.
         together(
             *("topic", F.col("due_ms").cast("string"), "id"),
             *(F.col("target_partition").cast("string"), "key_hash", "value_hash", "headers_hash"),
+            F.when(F.col("is_told"), "yes"),
+            F.concat(F.col("late_ms").cast("string"), F.lit("ms")),
         ).alias("message_hash"),
         is_uncertain(bounds).alias("is_uncertain"),
     )
@@ -103,11 +108,12 @@ def _checked(
 
 def _problem(bounds: Bounds) -> Column:
     is_there = F.col("asked_op").isNotNull()
+    is_of_stored = F.col("reason").isin("dead", "expired")
     return (
         F.when(~is_there & ~was_not_read(bounds), "it names no request")
         .when(~is_there | F.col("is_uncertain"), None)
         .when(F.col("owed_reason").isNotNull(), _problem_of_refused())
-        .when(F.col("stored") & F.col("reason").eqNullSafe("dead"), _problem_of_dead())
+        .when(F.col("stored") & is_true(is_of_stored), _problem_of_dead())
         .otherwise("nothing is wrong with the request that it names")
     )
 
@@ -132,10 +138,14 @@ def _problem_of_dead() -> Column:
         F.col("timestamp_ms") >= F.col("killed_at_ms")
     )
     is_other = ~F.col("record_hash").eqNullSafe(F.col("message_hash"))
+    tried, is_expired = F.col("tried"), F.col("reason") == "expired"
+    attempts = F.when(~is_expired, tried + 1).when(tried > 0, tried)
+    is_hasty = is_expired & ~is_true(F.col("timestamp_ms") > F.col("worth_until_ms"))
     return (
         F.when(F.col("is_delivered"), "the message that it is of was delivered")
         .when(is_killed, "the message that it is of had been killed before")
         .when(~F.col("origin").eqNullSafe(own), "it names another origin")
-        .when(~F.col("attempt").eqNullSafe(F.col("tried") + 1), "it counts other attempts")
+        .when(~F.col("attempt").eqNullSafe(attempts), "it counts other attempts")
+        .when(is_hasty, "the message that it is of was still worth delivering")
         .when(F.col("is_truncated") | is_other, "it is not the message that died")
     )

@@ -74,7 +74,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         & (F.col("step") > F.col("highest"))
     )
     return linked.select(
-        *("offset", "append_ms", "step", "cursor", "lanes", "offsets"),
+        *("offset", "append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()

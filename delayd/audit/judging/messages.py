@@ -20,15 +20,17 @@ MARK_HIDDEN_MS_MAX: Final = 900_000
 """How long before O passes it a cancel marker may have been appended: Kafka's longest transaction
 of a user (`transaction.max.timeout.ms`), which hides what is behind it."""
 
-_COUNTS: Final = ["deliveries", "letters"]
+_COUNTS: Final = ["deliveries", "letters", "expired"]
 _TIMES: Final = ("fired_ms", "delivered_ms", "dead_ms")
 
 _ASKED: Final = (
     *("partition", "offset", "id", "topic", "append_ms", "due_ms", "op", "stored", "answer"),
+    "is_told",
 )
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "due_ms", "target_partition"),
+    *("late_ms", "is_told"),
 )
 """What must be the same in all records of a family."""
 _NEWEST: Final = ("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed_op")
@@ -68,8 +70,9 @@ def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
         *(*named_place(), "fired_ms", delivered_ms.alias("delivered_ms")),
         F.lit(1).alias("deliveries"),
     )
-    dead = letters.where("reason = 'dead' and source_offset is not null").select(
-        *(*named_place(), F.col("timestamp_ms").alias("dead_ms"), F.lit(1).alias("letters"))
+    dead = letters.where("reason in ('dead', 'expired') and source_offset is not null").select(
+        *(*named_place(), F.col("timestamp_ms").alias("dead_ms"), F.lit(1).alias("letters")),
+        F.when(F.col("reason") == "expired", 1).alias("expired"),
     )
     return (
         delivered.unionByName(dead, allowMissingColumns=True)
@@ -112,7 +115,11 @@ def _fate(bounds: Bounds) -> Column:
     # It may have come too late, although it was appended before.
     may_be_gone = is_trimmed & (F.col("killed_ms") + MARK_HIDDEN_MS_MAX >= rank_ms)
     killed = F.when(F.col("killed_op") == "replace", "replaced").otherwise("cancelled")
-    came_out = F.when(F.col("deliveries") > 0, "delivered").when(F.col("letters") > 0, "dead")
+    came_out = (
+        F.when(F.col("deliveries") > 0, "delivered")
+        .when(F.col("expired") > 0, "expired")
+        .when(F.col("letters") > 0, "dead")
+    )
     return (
         F.when(F.col("op") == "reject", "rejected")
         .when(F.col("answer").isNotNull() & ~F.col("is_uncertain"), F.col("answer"))

@@ -3,11 +3,17 @@
 Source: docs/design/audit.md, "Verdicts".
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import PLACE, is_below, is_steady_at, source_text
+from delayd.audit.judging.columns import (
+    PLACE,
+    is_below,
+    is_steady_at,
+    is_true,
+    source_text,
+)
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms
 from replication.settings import RECEIPTS_ALL
 
@@ -20,15 +26,16 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     op, answer = F.col("op"), F.col("answer")
     is_mark = op.isin("cancel", "replace")
     is_redrive = op == "redrive"
-    is_told = F.lit(settings.receipts_written == RECEIPTS_ALL) & (op == "schedule")
-    is_scheduled = F.col("stored") & (is_redrive | (is_told & F.col("id").isNotNull()))
+    is_all = F.lit(settings.receipts_written == RECEIPTS_ALL) & F.col("id").isNotNull()
+    is_told = (is_all | is_true(F.col("is_told"))) & (op == "schedule")
+    is_scheduled = F.col("stored") & (is_redrive | is_told)
     expected = (
         F.when(is_mark, "a verdict")
         .when(op == "reject", "rejected")
         .when(answer.isNotNull(), answer)
         .when(is_scheduled, "scheduled")
     )
-    told_id = F.coalesce("id", "redrive")
+    told_id = F.coalesce("id", "redrive", _own_source())
     # What is accepted under an id lies in the id's partition, and so do its receipts, because both
     # topics have as many partitions and the same keys; of others the receipt may be anywhere.
     receipts = settings.receipts.name
@@ -96,20 +103,29 @@ def _with_members(marks: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
 
 def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
     """Return the messages with an id that are owed an outcome; columns as of answers_owed."""
-    is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL)
-    is_told = (F.col("fate") == "dead") | (is_all & (F.col("fate") == "delivered"))
+    is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL) | is_true(F.col("is_told"))
+    is_told = F.col("fate").isin("dead", "expired") | (is_all & (F.col("fate") == "delivered"))
+    told_id, receipts = F.coalesce("id", _own_source()), bounds.settings.receipts.name
+    trimmed_ms = F.when(F.col("id").isNotNull(), trimmed_in_ms(bounds, receipts)).otherwise(
+        bounds.trimmed_before_ms(receipts)
+    )
     came_out_ms = F.coalesce("delivered_ms", "dead_ms")
     # One that came out although it had been killed before is another finding.
     is_right = F.col("killed_by").isNull() | (came_out_ms < F.col("killed_ms"))
-    return messages.where(F.col("id").isNotNull() & is_told).select(
+    return messages.where(told_id.isNotNull() & is_told).select(
         *PLACE,
         F.lit("outcome").alias("kind"),
-        F.col("id").alias("told_id"),
+        told_id.alias("told_id"),
         F.lit("schedule").alias("told_op"),
         F.col("fate").alias("expected"),
         "due_ms",
         (F.col("is_done") & is_right).alias("is_owed"),
         F.lit(True).alias("is_judged"),
-        (came_out_ms < trimmed_in_ms(bounds, bounds.settings.receipts.name)).alias("is_gone"),
+        (came_out_ms < trimmed_ms).alias("is_gone"),
         F.lit(False).alias("is_mark"),
     )
+
+
+def _own_source() -> Column:
+    """Return the id of the receipts of a message that wants them and has none."""
+    return F.when(is_true(F.col("is_told")), source_text())

@@ -17,7 +17,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import PLACE, as_table, is_steady_at, is_true
+from delayd.audit.judging.columns import (
+    PLACE,
+    as_table,
+    is_ruled_at,
+    is_steady_at,
+    is_true,
+    source_text,
+)
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -38,11 +45,12 @@ from delayd.audit.judging.texts import (
 )
 from delayd.audit.tables import INTERNAL_HEADERS, REQUESTS
 from replication.rules import Barrier, Rules
-from replication.settings import Settings
+from replication.settings import WISHES_RULES, Settings
 
 _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
 _ID_BYTES_MAX: Final = 256
+_LATE_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
@@ -50,7 +58,9 @@ _TRACING: Final = (
     *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
     *("x-datadog-*", "elastic-apm-traceparent"),
 )
-_NOT_OF_A_CANCEL: Final = ("topic", "due", "delay", "level", "key", "partition")
+_NOT_OF_A_CANCEL: Final = (
+    *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
+)
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -62,9 +72,12 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
     of_cluster = Rules(settings.rules_version) if rules is None else rules
     control = F.col("control")
     is_steady = is_steady_at("offset", of_cluster, settings.partitions)
+    knows_wishes = is_ruled_at("offset", of_cluster, settings.partitions, WISHES_RULES)
     marked = records.select(
-        *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control", "flaw"),
+        *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control"),
         *("key_murmur2", "is_proved", "size_bytes"),
+        F.when(knows_wishes, F.col("flaw")).otherwise(F.col("older_flaw")).alias("flaw"),
+        knows_wishes.alias("knows_wishes"),
         F.col("timestamp_ms").alias("append_ms"),
         _is_internal().alias("is_internal"),
     )
@@ -76,7 +89,7 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
         whole_number(control["partition"], _PARTITION_DIGITS_MAX).alias("asked_partition"),
         bytes_hash(F.col("value")).alias("value_hash"),
         headers_hash(F.col("headers")).alias("headers_hash"),
-        *(_only(name).alias(f"only_{name}") for name in ("id", "op", "redrive")),
+        *(_only(name).alias(f"only_{name}") for name in ("id", "op", "redrive", "receipt")),
     )
     judged = read.withColumn("reason", _reason(settings))
     is_switch = F.col("is_internal") & control["rules"].isNotNull()
@@ -106,7 +119,10 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
     headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
-    sent = (topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text)
+    sent = together(
+        *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
+        control["late"],
+    )
     of_message = {
         "topic": topic,
         "lane": F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.lanes)),
@@ -118,7 +134,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "value_hash": F.col("value_hash"),
         "headers_hash": F.col("headers_hash"),
         "headers_set_hash": headers_set_hash(F.col("headers")),
-        "sent_hash": F.when(control["id"].isNotNull() & ~is_internal, together(*sent)),
+        "sent_hash": F.when(control["id"].isNotNull() & ~is_internal, sent),
         "payload_crc": payload_crc(topic, key, F.col("value"), F.col("headers"), partition),
     }
     attempt = F.when(is_internal, whole_number(control["attempt"]))
@@ -137,6 +153,8 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "is_steady": is_steady,
         "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due"))),
         "rules": F.when(op == "switch", _switch_version()),
+        "is_told": F.when(is_message, control["receipt"].isNotNull()),
+        "late_ms": F.when(is_message, delay_ms_of(control["late"])),
     }
 
 
@@ -178,7 +196,12 @@ def _op_of(text: Column, redrive: Column) -> Column:
 def _told_id() -> Column:
     """Whom a receipt tells of a reject."""
     id, redrive = F.col("only_id"), F.col("only_redrive")
-    return F.when(F.octet_length(id) <= _ID_BYTES_MAX, id).when(is_source(redrive), redrive)
+    is_told = is_true(F.col("knows_wishes") & (F.col("only_receipt") == "yes"))
+    return (
+        F.when(F.octet_length(id) <= _ID_BYTES_MAX, id)
+        .when(is_source(redrive), redrive)
+        .when(is_told, source_text())
+    )
 
 
 def _only(name: str) -> Column:
@@ -262,9 +285,9 @@ def _id_reason(settings: Settings) -> Column:
 
 
 def _message_reason(settings: Settings) -> Column:
-    reasons = (_topic_reason(settings), _due_reason(settings), _partition_reason())
     is_cancel = is_true(F.col("control.op") == "cancel")
-    return F.when(~is_cancel, F.coalesce(*reasons, _redrive_reason()))
+    of_target = (_topic_reason(settings), _due_reason(settings), _partition_reason())
+    return F.when(~is_cancel, F.coalesce(*of_target, _wish_reason(), _redrive_reason()))
 
 
 def _topic_reason(settings: Settings) -> Column:
@@ -298,6 +321,14 @@ def _due_reason(settings: Settings) -> Column:
 def _partition_reason() -> Column:
     is_one = is_true(F.col("asked_partition") <= _PARTITION_MAX)
     return F.when(F.col("control.partition").isNotNull() & ~is_one, "bad-partition")
+
+
+def _wish_reason() -> Column:
+    receipt, late = F.col("control")["receipt"], F.col("control")["late"]
+    is_late = is_true(delay_ms_of(late).between(1, _LATE_MS_MAX)) & is_delay(late)
+    return F.when(receipt.isNotNull() & (receipt != "yes"), "bad-receipt").when(
+        late.isNotNull() & ~is_late, "bad-late"
+    )
 
 
 def _redrive_reason() -> Column:

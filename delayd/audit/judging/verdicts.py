@@ -198,7 +198,7 @@ def _of_strays(
     may_be = (F.col("kind") == "outcome") & (
         F.col("fate").isin("lost", "unproven")
         | (
-            F.col("fate").isin("pending", "delivered", "dead")
+            F.col("fate").isin("pending", "delivered", "dead", "expired")
             & ~F.col("is_done")
             & (F.col("now_rank_ms") <= receipt["at_ms"])
         )

@@ -47,7 +47,7 @@ class Access:
             settings.cluster,
             key,
             trail_ms_of(settings, STEADY_RULES),
-            [rules.steady_from(partition) for partition in range(settings.partitions)],
+            [rules.ruled_from(number, STEADY_RULES) for number in range(settings.partitions)],
         )
 
     def __post_init__(self) -> None:

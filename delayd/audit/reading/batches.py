@@ -144,6 +144,7 @@ class Batches:
             "record_headers": self._record_headers(flat, judged),
             "control": pa.StructArray.from_arrays(judged.control, fields=list(_CONTROL_TYPE)),
             "flaw": judged.flaw,
+            "older_flaw": judged.older_flaw,
             "size_bytes": pa.array(_sizes(whole.keys, whole.values, flat)),
             "key_murmur2": murmur2_of_keys(whole.keys),
             "is_proved": self._proved(judged, whole),

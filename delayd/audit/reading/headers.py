@@ -14,6 +14,8 @@ header the name is judged first, then whether it was there before, then its cont
 | `target` | delivered records' | the same; `misplaced-header` if not last or in order |
 | `dead` | only what was appended is judged | the same; `no-letter` if that is incomplete |
 | `receipts`, `frontier` | any | the same |
+
+Requests are judged twice: `older_flaw` is by rules older than 5, which know fewer headers.
 """
 
 from collections.abc import Iterable
@@ -39,6 +41,8 @@ UNREAD: Final = f"{PREFIX}\0unread"
 its NUL."""
 
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
+_WISHES: Final = ("receipt", "late")
+"""Requests may have them since rules version 5."""
 _PLANNED: Final = ("cron", "zone", "until", "late")
 _CONTINUED: Final = ("topic", "due", "id", "key", "partition", "origin", "attempt", "turn")
 _DELIVERED: Final = ("id", "due", "fired", "source", "origin", "attempt")
@@ -72,8 +76,9 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
     return wrong
 
 
-_OF_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
-_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, "rules"), _PLANNED)
+_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
+_OF_OLDER_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
+_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, "rules"), _PLANNED)
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)
 
@@ -109,6 +114,8 @@ class Judged:
     """For each of CONTROL_HEADERS: Arrow text by record."""
     flaw: Any
     """Arrow text by record."""
+    older_flaw: Any
+    """The same of the buffer, by rules older than 5."""
     is_internal: Bools
     """By record: it says that it is the master's own."""
     ends_with_proof: Bools
@@ -136,6 +143,10 @@ def judge_headers(flat: Flat, role: str) -> Judged:
     else:
         wrong = (_OF_DELIVERED if role == "target" else _OF_ANY)[code]
     flaw = _first(np.where(wrong != 0, wrong, problem), row_of, rows)
+    older_flaw = np.zeros(rows, np.int64)
+    if role == "buffer":
+        wrong = np.where(is_internal[row_of], wrong, _OF_OLDER_REQUESTS[code])
+        older_flaw = _first(np.where(wrong != 0, wrong, problem), row_of, rows)
     if role == "target":
         _fill(flaw, "misplaced-header", _misplaced(code, row_of))
     elif role == "dead":
@@ -153,6 +164,7 @@ def judge_headers(flat: Flat, role: str) -> Judged:
         is_appended,
         control,
         _SLUG_TEXTS.take(pa.array(flaw)),
+        _SLUG_TEXTS.take(pa.array(older_flaw)),
         is_internal,
         ends_with_proof,
     )

@@ -118,7 +118,7 @@ _FATES: Final = (
     ("rejected", "rejected", "It broke a rule, and was dead-lettered with the reason."),
     ("duplicate", "refused as duplicate", "The same was pending under the id, or redriven before."),
     ("conflict", "refused as conflict", "Something else was pending under the id."),
-    ("expired", "expired", "It could not be delivered while it was worth it."),
+    ("expired", "expired", "A step came to it later than `delayd-late` allows."),
     ("dead", "dead", "Its target refused it until the retries were used up."),
     ("pending", "pending", "Not due yet at the cut."),
     ("lost", "lost", "It was due, and it is nowhere."),

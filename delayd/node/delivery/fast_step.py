@@ -22,12 +22,12 @@ from delayd.request.bodies import (
     ASKED_DUE_MS,
     ATTEMPT,
     DIGEST,
-    FIELDS_WITHOUT_TURN,
     HEADERS,
     ID,
     KEY,
     ORIGIN,
     PARTITION,
+    PLAIN_FIELDS,
     TOPIC,
     VALUE,
     source_of,
@@ -35,7 +35,7 @@ from delayd.request.bodies import (
 from delayd.wheel import Entry, Frame
 
 _UNPACKED = (TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT)
-assert tuple(range(FIELDS_WITHOUT_TURN)) == _UNPACKED, "write_fast unpacks a body in this order"
+assert tuple(range(PLAIN_FIELDS)) == _UNPACKED, "write_fast unpacks a body in this order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def write_fast(
     for frame in piece:
         due_ms, partition, offset, _, _, _, body = frame
         target = get(body[TOPIC])
-        if target is None or len(body) != FIELDS_WITHOUT_TURN:
+        if target is None or len(body) != PLAIN_FIELDS:
             otherwise(frame)
             continue
         topic, asked_due_ms, key, value, pairs, wanted, id, _, origin, attempt = body

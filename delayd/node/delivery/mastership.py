@@ -344,7 +344,7 @@ class Mastership:
                 late=plan.late,
                 killed=writer.killed_count,
                 retried=writer.requeued_count,
-                dead=fates[Fate.DEAD],
+                dead=fates[Fate.DEAD] + fates[Fate.EXPIRED],
                 answers=len(content.replies) + len(content.judged),
             ),
             digest=writer.digest,

@@ -40,7 +40,6 @@ from delayd.request import (
     dead_body,
     dead_letter,
     delivered,
-    id_of,
     is_requeued,
     origin_of,
     reason_of,
@@ -49,8 +48,11 @@ from delayd.request import (
     settlement_records,
     size_of,
     source_of,
+    told_id_of,
     turn_of,
     verdict_of,
+    wishes_of,
+    worth_until_ms_of,
 )
 from delayd.wheel import Frame
 from replication.delivery_queue import Plan
@@ -69,6 +71,8 @@ class Fate(Enum):
     SMOOTHED = "smoothed"
     """Re-buffered to its turn, because of its target's rate."""
     DEAD = "dead"
+    EXPIRED = "expired"
+    """Dead-lettered: the step came to it later than it is worth delivering."""
 
 
 KILLED = "killed"
@@ -214,6 +218,9 @@ class StepWriter:
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; requeue it if the target would refuse it."""
+        until_ms = worth_until_ms_of(frame.body)
+        if until_ms is not None and self.now_ms > until_ms:
+            return self._expire(frame, source, until_ms)
         topic, partition, key, value, headers = delivered(
             frame.body, fired_ms=self.now_ms, source=source
         )
@@ -250,7 +257,7 @@ class StepWriter:
         elif not is_requeued(frame.body):
             self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
-        if self._settings.receipts_written == RECEIPTS_ALL:
+        if self._settings.receipts_written == RECEIPTS_ALL or wishes_of(frame.body).is_told:
             self._tell(frame, Verdict.DELIVERED, "")
         return Fate.DELIVERED
 
@@ -278,8 +285,26 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        self._requeue(frame, self.now_ms + delays_ms[attempts - 1], is_retry=True)
+        next_ms, until_ms = self.now_ms + delays_ms[attempts - 1], worth_until_ms_of(frame.body)
+        if until_ms is not None:
+            next_ms = min(next_ms, until_ms + 1)  # told in time that it is too late
+        self._requeue(frame, next_ms, is_retry=True)
         return Fate.RETRIED
+
+    def _expire(self, frame: Frame, source: str, until_ms: int) -> Fate:
+        """Dead-letter a message that is not worth delivering any more."""
+        detail = f"it was worth delivering until {until_ms}, the step that came to it is of "
+        detail += f"{self.now_ms}: {self.now_ms - until_ms} ms too late"
+        dead = dead_body(
+            frame.body,
+            reason=Reason.EXPIRED,
+            detail=detail,
+            origin=origin_of(frame.body, frame.partition, frame.offset),
+            attempts=attempt_of(frame.body),
+        )
+        self._dead_letter(dead, source)
+        self._tell(frame, Verdict.EXPIRED, detail)
+        return Fate.EXPIRED
 
     def _defer(self, frame: Frame, by_ms: int = DEFER_MS) -> Fate:
         """Requeue a message that could be delivered, so that others need not wait for it."""
@@ -319,8 +344,9 @@ class StepWriter:
         self._write_own(again)
 
     def _tell(self, frame: Frame, verdict: Verdict, detail: str) -> None:
-        """Send the receipt of a message with an id, under the source of its user's own request."""
-        if (id := id_of(frame.body)) is None:
+        """Send the receipt of a message with an id, or that wants it, under the source of its
+        user's own request."""
+        if (id := told_id_of(frame.body, frame.partition, frame.offset)) is None:
             return
         told = receipt(
             id=id,

@@ -275,8 +275,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_step_messages_total",
         "fate",
         "Messages in committed steps: delivered, retried (requeued after an attempt), deferred"
-        " (requeued without one), smoothed (requeued to its turn, because of rate_max), dead, or"
-        " killed (by a cancel or a replace).",
+        " (requeued without one), smoothed (requeued to its turn, because of rate_max), dead,"
+        " expired (`delayd-late`), or killed (by a cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
         lambda of: of.delivery.counters.messages,
     ),

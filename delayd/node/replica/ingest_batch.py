@@ -216,6 +216,8 @@ class IngestBatch:
         )
         assert request.topic is not None, "a schedule has a target"
         self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
+        if request.is_told:
+            self._confirm(record, request)
 
     def _schedule(self, record: Record, request: Request, id: str) -> None:
         before = self._state(record.partition, id_name(id))
@@ -230,7 +232,7 @@ class IngestBatch:
             return
         self._note_id(record, request, decision)
         self._store(record, request, asked.lane, decision.rank)
-        if self._settings.receipts_written == RECEIPTS_ALL:
+        if request.is_told or self._settings.receipts_written == RECEIPTS_ALL:
             self._confirm(record, request)
 
     def _cancel_or_replace(self, record: Record, request: Request) -> None:

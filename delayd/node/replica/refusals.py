@@ -60,14 +60,14 @@ def refusal_of(
 
 
 def receipt_for(record: Record, request: Request, verdict: Verdict, detail: str = "") -> Body:
-    """Return a receipt that names the id, or of a redrive without one the redriven source."""
-    id = request.redrive if request.id is None else request.id
-    assert id is not None, "no other request gets a receipt here"
+    """Return a receipt that names the id; without one, the source that a redrive names, else the
+    request's own, which wants to be told."""
+    source = source_of(record.partition, record.offset)
     return receipt(
-        id=id,
+        id=request.id or request.redrive or source,
         verdict=verdict,
         op=request.op,
-        source=source_of(record.partition, record.offset),
+        source=source,
         due_ms=request.asked_due_ms,
         detail=detail,
     )

@@ -4,7 +4,8 @@
 |---|---|
 | `case.py` | what a case is |
 | `making.py` | how those of headers are put together |
-| `targets.py`, `times.py`, `operations.py`, `others.py` | each header good, at its edge, and bad |
+| `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
+| `wishes.py`, `others.py` | the same of other headers |
 | `states.py` | each operation in each state of the id |
 
 Not here: how they are played (request_play.py) and judged (request_judge.py), how a reader is told
@@ -17,6 +18,7 @@ from request_cases.others import other_header_cases, user_cases
 from request_cases.states import ID_CASES
 from request_cases.targets import key_cases, partition_cases, topic_cases
 from request_cases.times import delay_cases, due_cases, level_cases, several_due_cases
+from request_cases.wishes import late_cases, receipt_cases
 
 HEADER_CASES: tuple[Case, ...] = (
     *topic_cases(),
@@ -29,6 +31,8 @@ HEADER_CASES: tuple[Case, ...] = (
     *op_cases(),
     *id_cases(),
     *redrive_cases(),
+    *receipt_cases(),
+    *late_cases(),
     *other_header_cases(),
     *user_cases(),
 )

@@ -90,9 +90,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Retried in vain, then a dead letter."""
+    """Accepted, perhaps retried in vain, then a dead letter."""
 
     detail: str
+    reason: str = "dead"
+    attempts: int = -1
+    """In vain; by default all that there are, or none if it has expired."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def other_header_cases() -> Iterable[Case]:
     rows = (
         *(
             ("reserved", planned, "not-supported", "leave it out, or upgrade the cluster")
-            for planned in ("cron", "zone", "until", "late")
+            for planned in ("cron", "zone", "until")
         ),
         *(
             ("nearly right", unknown, "unknown-header", f"did you mean delayd-{near}?")

@@ -17,6 +17,7 @@ from mutants.catalogue.steps import STEPS
 from mutants.catalogue.storage import STORAGE
 from mutants.catalogue.takeover import TAKEOVER
 from mutants.catalogue.upgrades import UPGRADES
+from mutants.catalogue.wishes import WISHES
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -37,5 +38,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *UPGRADES,
     *REPEATED_REQUESTS,
     *HTTP_API,
+    *WISHES,
 )
 """In the order of docs/design/mutants.md."""

@@ -135,10 +135,8 @@ HTTP_API: tuple[Mutant, ...] = (
         "the same schedule with an id, again, stores nothing more",
         PORT,
         f"{API}/writes.py",
-        "message.topic, message.content(), id=message.id, **message.options()\n                )\n"
-        "            )\n        )\n",
-        "message.topic, message.content(), id=None, **message.options()\n                )\n"
-        "            )\n        )\n",
+        "topic, content, id = message.topic, message.content(), message.id",
+        "topic, content, id = message.topic, message.content(), None",
         f"{OF_ORIGIN}::test_a_repeated_schedule_stores_one_message",
     ),
 )

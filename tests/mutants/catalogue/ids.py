@@ -324,11 +324,11 @@ IDS = (
         BATCH,
         "        self._note_id(record, request, decision)\n"
         "        self._store(record, request, asked.lane, decision.rank)\n"
-        "        if self._settings.receipts_written",
-        "        if self._covered is None or not self._covered.covers(asked.lane, decision.rank):\n"
+        "        if request.is_told or",
+        "        if self.covered is None or not self.covered.covers(asked.lane, decision.rank):\n"
         "            self._note_id(record, request, decision)\n"
         "        self._store(record, request, asked.lane, decision.rank)\n"
-        "        if self._settings.receipts_written",
+        "        if request.is_told or",
         f"{REPLICAS}::test_ids_of_what_is_not_stored_are_remembered_for_as_long_as_others",
     ),
     one_edit(

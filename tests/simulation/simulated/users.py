@@ -24,6 +24,7 @@ PAUSES_US = ((1_000, 50_000, 200_000, 900_000), (1_000, 50_000, 3_500_000))
 ASKED_AFTER_MS = ((-400, 60), (100, 900), (1_000, 3_500), (3_000, 7_000))
 """When cancels of one id are sent, from its due time on: the first may come too late, and what it
 was told must be told again."""
+LATE = (b"1ms", b"20ms", b"300ms", b"2s", b"1h")
 OPEN_MS_MAX = 2_500
 """How long a user's transaction stays open, hiding what is behind it."""
 
@@ -56,9 +57,12 @@ class Users:
         chance: Random,
         partitions: int,
         traces: Random | None = None,
+        wishes: Random | None = None,
     ) -> None:
-        """`traces`: a tracing agent adds a header, another one at each send."""
+        """`traces`: a tracing agent adds a header, another one at each send. `wishes`: some
+        messages have wishes, in rules that know them or not."""
         self._traces = traces
+        self._wishes = wishes
         self._kernel = kernel
         self._kafka = kafka
         self._chance = chance
@@ -249,6 +253,8 @@ class Users:
     def _append(
         self, partition: int, key: bytes | None, value: bytes, headers: Headers, inside: bool
     ) -> None:
+        if self._wishes is not None and any(name == "delayd-topic" for name, _ in headers):
+            headers = [*headers, *_drawn(self._wishes, value)]
         if self._traces is not None:
             headers = [*headers, ("traceparent", b"00-%032x" % self._traces.getrandbits(128))]
         if inside:
@@ -257,3 +263,14 @@ class Users:
             )
         else:
             self._kafka.append("delayd-buffer", partition, key, value, headers)
+
+
+def _drawn(chance: Random, value: bytes) -> Headers:
+    """Return the wishes of one message; those that are compared follow from its value."""
+    wishes: Headers = []
+    if chance.random() < 0.15:
+        wishes.append(("delayd-receipt", b"yes"))
+    number = crc32(value)
+    if number % 4 == 0:
+        wishes.append(("delayd-late", LATE[number // 4 % len(LATE)]))
+    return wishes

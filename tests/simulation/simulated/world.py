@@ -29,6 +29,7 @@ from replication.settings import (
     NAMED_BY_CLUSTER,
     RULES_VERSION,
     STEADY_RULES,
+    WISHES_RULES,
 )
 from simulated.backlog import Backlog
 from simulated.bus import Bell
@@ -152,7 +153,9 @@ class World:
         random = Random(f"{seed}: users")
         is_steady = switches or rules_version >= STEADY_RULES
         traces = Random(f"{seed}: traces") if is_steady else None
-        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions, traces)
+        has_wishes = switches or rules_version >= WISHES_RULES
+        wishes = Random(f"{seed}: wishes") if has_wishes else None
+        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions, traces, wishes)
         self.chaos = Chaos(
             self.kernel,
             self.weather,

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from delayd.client import verdicts as module
-from delayd.client.asking import ask_cancel
+from delayd.client.asking import ask, ask_cancel
 from delayd.client.driver import Reader
 from delayd.client.errors import (
     RequestRefusedError,
@@ -139,6 +139,54 @@ def test_receipts_of_other_ids_are_not_kept(reader: ScriptedReader, verdicts: Ve
         reader.given.put(receipt("1/100"))
         until(lambda: "1/100" in ticket._early)
         assert len(ticket._early) == 1
+
+
+UNNAMED = ask("delayd-buffer", "orders", b"v", in_=1, receipts=True)
+
+
+def under_its_source(source: str, verdict: str = "scheduled") -> Pair:
+    return receipt(source, verdict, id=source)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_request_without_an_id_waits_for_what_is_under_its_source(
+    reader: ScriptedReader, verdicts: Verdicts, is_early: bool
+) -> None:
+    deadline = Deadline.after(TIMEOUT_S * 1_000)
+    with verdicts.ticket(UNNAMED, deadline) as ticket, verdicts.ticket(UNNAMED, deadline) as other:
+        ticket.ready.result(TIMEOUT_S)
+        if not is_early:
+            ticket.follow(acknowledged("1/8"))
+        reader.given.put(receipt("1/8", "cancelled"))  # under an id
+        for offset in (7, 8, 9):
+            reader.given.put(under_its_source(f"1/{offset}"))
+        reader.given.put(under_its_source("1/8", "delivered"))
+        if is_early:
+            assert verdicts._reading is not None
+            until(lambda: "1/9" in verdicts._reading.under_sources)  # type: ignore[union-attr]
+            ticket.follow(acknowledged("1/8"))
+        answer = ticket.answer.result(TIMEOUT_S)
+        assert (answer.source, answer.verdict) == ("1/8", "scheduled")
+        assert not other.answer.done()
+        other.fail(RequestRefusedError("given up"))
+    assert verdicts._count == 0
+
+
+def test_what_is_kept_for_requests_without_ids_is_bounded(
+    reader: ScriptedReader, verdicts: Verdicts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAITS_MAX", 3)
+    with verdicts.ticket(UNNAMED, Deadline.after(TIMEOUT_S * 1_000)) as ticket:
+        ticket.ready.result(TIMEOUT_S)
+        assert verdicts._reading is not None
+        kept = verdicts._reading.under_sources
+        for offset in range(9):
+            reader.given.put(under_its_source(f"1/{offset}"))
+        until(lambda: "1/8" in kept)
+        assert list(kept) == ["1/6", "1/7", "1/8"]
+        ticket.follow(acknowledged("1/7"))
+        assert ticket.answer.result(0).verdict == "scheduled"
+        assert not kept
 
 
 @pytest.mark.parametrize(

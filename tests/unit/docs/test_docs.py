@@ -33,6 +33,7 @@ from delayd.request.headers import (
     INTERNAL_HEADERS,
     PLANNED_HEADERS,
     SUPPORTED_HEADERS,
+    WISH_HEADERS,
     WRITTEN_HEADERS,
 )
 from delayd.request.times import LEVELS
@@ -205,6 +206,7 @@ def test_each_reject_reason_is_in_the_reference_and_no_other_is() -> None:
 def test_the_reference_tells_the_headers_that_work_from_those_that_are_reserved() -> None:
     name = "docs/reference/requests.md"
     assert first_words(name, "Request headers") == list(SUPPORTED_HEADERS)
+    assert first_words(name, "Wishes") == list(WISH_HEADERS)
     _, reserved = section(name, "Request headers").split("\nReserved")
     assert {word for word in coded(reserved) if word.startswith("delayd-")} == {
         *PLANNED_HEADERS,

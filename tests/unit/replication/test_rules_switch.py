@@ -27,8 +27,8 @@ def test_a_barrier_rules_what_is_behind_it_in_its_partition_alone() -> None:
     assert [rules.version_at(1, offset) for offset in (4, 5, 6, 10**9)] == [3, 3, 4, 4]
     assert [rules.version_at(partition, 10**9) for partition in (0, 2)] == [3, 3]
     assert (rules.lowest(2), rules.with_barriers([Barrier(0, 9, 4)]).lowest(2)) == (3, 4)
-    assert [rules.steady_from(partition) for partition in (0, 1)] == [None, 6]
-    assert Rules(4).steady_from(0) == 0
+    assert [rules.ruled_from(partition, 4) for partition in (0, 1)] == [None, 6]
+    assert Rules(4).ruled_from(0, 4) == 0
     assert [rules.below(offsets) for offsets in ((9, 5), (0, 6))] == [(), rules.barriers]
 
 

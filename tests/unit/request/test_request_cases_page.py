@@ -37,6 +37,7 @@ from delayd.request.headers import (
     INTERNAL_HEADERS,
     PLANNED_HEADERS,
     SUPPORTED_HEADERS,
+    WISH_HEADERS,
     WRITTEN_HEADERS,
 )
 
@@ -57,19 +58,19 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     steps = [case.steps[-1] for case in CASES]
     assert len(CASES) >= CASES_MIN
     headers = {str(name) for step in steps for name, _ in step.headers}
-    assert headers >= {*SUPPORTED_HEADERS, *PLANNED_HEADERS, *INTERNAL_HEADERS, *WRITTEN_HEADERS}
-    reasons = {step.fate.reason for step in steps if isinstance(step.fate, Refused)}
-    of_no_record = {"dead", "unreadable-batch"}
+    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *PLANNED_HEADERS}
+    assert headers >= {*INTERNAL_HEADERS, *WRITTEN_HEADERS}
+    reasons = {step.fate.reason for step in steps if isinstance(step.fate, Refused | Dead)}
+    of_no_record = {"unreadable-batch"}
     assert reasons | of_no_record == {reason.slug for reason in Reason}
     verdicts = {told.verdict for step in steps for told in step.told}
-    not_by_default = {Verdict.DELIVERED.slug, Verdict.EXPIRED.slug}
-    assert verdicts == {verdict.slug for verdict in Verdict} - not_by_default
+    assert verdicts == {verdict.slug for verdict in Verdict}
     ops = {header_of(step, "delayd-op") for step in steps}
     assert ops >= {op.slug.encode() for op in (Op.SCHEDULE, Op.CANCEL, Op.REPLACE)}
 
 
 def test_each_header_has_good_cases_and_bad_ones() -> None:
-    for header in SUPPORTED_HEADERS:
+    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS):
         fates = Counter(
             isinstance(case.steps[-1].fate, Refused) for case in CASES if case.section == header
         )
@@ -223,8 +224,9 @@ def fate_text(step: Step) -> str:
             elif not fate.keeps_headers:
                 text += " without the headers"
             return text
-        case Dead():
-            return "retried, then a dead letter `dead`"
+        case Dead() as fate:
+            is_tried = fate.reason == "dead" or fate.attempts > 0
+            return f"{'retried, then a ' if is_tried else ''}dead letter `{fate.reason}`"
         case Nothing():
             return ""
         case Killed():

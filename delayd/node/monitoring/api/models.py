@@ -49,6 +49,13 @@ class Delivered(In):
     ] = None
     headers: Annotated[list[HeaderIn], Field(max_length=1_000)] = []
     partition: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Of the target.")] = None
+    late: Annotated[
+        str | None,
+        Field(description="As delayd-late: later than due and this it expires.", max_length=64),
+    ] = None
+    receipts: Annotated[
+        bool, Field(description="Write all its receipts: scheduled and delivered, too.")
+    ] = False
 
     @model_validator(mode="after")
     def _has_one_value_and_one_time(self) -> "Delivered":
@@ -76,6 +83,8 @@ class Delivered(In):
             "at": self.at,
             "headers": [(each.name, each.value) for each in self.headers],
             "partition": self.partition,
+            "late": self.late,
+            "receipts": self.receipts,
         }
 
 
@@ -115,7 +124,7 @@ class Placed(BaseModel):
 
 
 class Judged(BaseModel):
-    """The verdict on a cancel or a replace, as in its receipt."""
+    """The verdict on a request, as in its receipt."""
 
     verdict: str
     killed: list[str]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from delayd.client import Scheduled, Sent, Verdict
-from delayd.client.asking import Ask, ask, ask_cancel, refuse_beyond
+from delayd.client.asking import Ask, Options, ask, ask_cancel, refuse_beyond
 from delayd.config.api_tokens import ApiToken, Scope
 from delayd.errors import DelaydError
 from delayd.node.monitoring.api.access import refuse_target
@@ -48,19 +48,41 @@ def _add_scheduling(api: APIRouter, services: Services, Scheduler: Any) -> None:
     """Add the routes for what is new. `Scheduler` is the type of a token that may schedule."""
     client = services.requests
 
-    @api.post("/messages", operation_id="schedule", status_code=HTTPStatus.CREATED)
-    async def schedule(scheduler: Scheduler, message: ScheduleIn) -> Placed:
+    @api.post(
+        "/messages",
+        operation_id="schedule",
+        status_code=HTTPStatus.CREATED,
+        responses={HTTPStatus.OK: {"model": Judged, "description": "It is not scheduled anew."}},
+    )
+    async def schedule(
+        scheduler: Scheduler,
+        message: ScheduleIn,
+        response: Response,
+        wait: Wait = False,
+        timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    ) -> Judged | Placed:
         """Schedule one message. With an `id`, the same request again does nothing more: its receipt
         says `duplicate`."""
         refuse_target(scheduler, message.topic)
-        _checked(services, message, message.id)
-        return _placed(
-            await services.writes.do(
-                lambda: client.client.schedule(
-                    message.topic, message.content(), id=message.id, **message.options()
-                )
+        options = message.options()
+        if wait:
+            options["receipts"] = True
+        _checked(services, message, message.id, options=options)
+
+        def work() -> Verdict | Scheduled:
+            topic, content, id = message.topic, message.content(), message.id
+            if not wait:
+                return client.client.schedule(topic, content, id=id, **options)
+            return client.client.schedule(
+                topic, content, wait=True, timeout_ms=timeout_ms, id=id, **options
             )
-        )
+
+        outcome = await services.writes.do(work)
+        if isinstance(outcome, Scheduled):
+            return _placed(outcome)
+        if outcome.verdict != "scheduled":
+            response.status_code = HTTPStatus.OK
+        return _judged(outcome)
 
     @api.post("/messages/batch", operation_id="schedule_many")
     async def schedule_many(scheduler: Scheduler, batch: BatchIn) -> BatchOut:
@@ -150,7 +172,13 @@ def _schedule_all(services: Services, scheduler: ApiToken, batch: BatchIn) -> Ba
     return BatchOut(outcomes=outcomes, failed=failed)
 
 
-def _checked(services: Services, message: Delivered, id: str | None, op: Op = Op.SCHEDULE) -> Ask:
+def _checked(
+    services: Services,
+    message: Delivered,
+    id: str | None,
+    op: Op = Op.SCHEDULE,
+    options: Options | None = None,
+) -> Ask:
     """Return the record of a message; RequestRefusedError if this cluster would reject it."""
     replica = services.node.replica
     asked = ask(
@@ -159,7 +187,7 @@ def _checked(services: Services, message: Delivered, id: str | None, op: Op = Op
         message.content(),
         id=id,
         op=op,
-        **message.options(),
+        **(options or message.options()),
     )
     refuse_beyond(asked, replica.limits, services.node.clock.wall_ms())
     return asked
@@ -191,8 +219,12 @@ def _placed(sent: Sent) -> Placed:
     return Placed(source=sent.source, append_ms=sent.append_ms, due_ms=due_ms)
 
 
+def _judged(verdict: Verdict) -> Judged:
+    return Judged(**{**asdict(verdict), "killed": list(verdict.killed)})
+
+
 def _told(outcome: Verdict | Sent, response: Response) -> Judged | Placed:
     if isinstance(outcome, Verdict):
-        return Judged(**{**asdict(outcome), "killed": list(outcome.killed)})
+        return _judged(outcome)
     response.status_code = HTTPStatus.ACCEPTED
     return _placed(outcome)

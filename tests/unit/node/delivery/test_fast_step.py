@@ -17,7 +17,7 @@ from delayd.node.delivery.flat_step import FlatStep
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.targets.quarantine import Quarantine
-from delayd.request import size_of
+from delayd.request import Wishes, size_of
 from delayd.request.bodies import plain_message_body
 from delayd.runtime import native
 from delayd.runtime.native.unpacking import Frames
@@ -128,6 +128,10 @@ plain_pairs = st.sampled_from([(), (("h", None),), (("a", b""), ("a", b"\xff"))]
 puts_back = st.sampled_from([("", 0), ("", 0), ("0/3", 0), ("0/3", 2)])
 
 
+lateness = st.none() | st.sampled_from([1, 5, 8, 10**9])
+wishes = st.builds(Wishes, is_told=st.booleans(), late_ms=lateness)
+
+
 @st.composite
 def frames(draw: st.DrawFn, is_plain: bool = False) -> Frame:
     """A message as the wheel gives it back; a plain one was never requeued, and has no id."""
@@ -151,8 +155,11 @@ def frames(draw: st.DrawFn, is_plain: bool = False) -> Frame:
         origin,
         attempt,
     )
-    if origin and draw(st.booleans()):
-        body += ((due_ms, due_ms),)
+    turn = (due_ms, due_ms) if origin and draw(st.booleans()) else None
+    if not is_plain and draw(st.booleans()):
+        body += (turn, draw(wishes))
+    elif turn is not None:
+        body += (turn,)
     partition, offset = draw(st.integers(0, 3)), draw(st.integers(0, 10**6))
     frame = Frame(due_ms, partition, offset, 0, FrameKind.MESSAGE, START_MS, body)
     data, _ = encode(frame)

@@ -98,6 +98,16 @@ def test_a_replace_answers_when_kafka_has_it_or_with_its_verdict(ask: Client) ->
     assert verdict.status_code == 200 and verdict.json()["verdict"] == "replaced"
 
 
+def test_a_schedule_that_waits_answers_with_its_verdict(ask: Client) -> None:
+    """docs/design/wishes.md: with an id and without."""
+    for id in ("four", None):
+        told = ask("POST", "/v1/messages", json={**HOUR, "id": id}, params={"wait": True})
+        assert (told.status_code, told.json()["verdict"]) == (201, "scheduled")
+    for body, word in ((HOUR, "duplicate"), ({**HOUR, "delay": "2h"}, "conflict")):
+        told = ask("POST", "/v1/messages", json={**body, "id": "four"}, params={"wait": True})
+        assert (told.status_code, told.json()["verdict"]) == (200, word)
+
+
 def test_an_id_may_have_any_characters(ask: Client) -> None:
     id = "a/b c%2F?#ü"
     assert ask("POST", "/v1/messages", json={**HOUR, "id": id}).status_code == 201

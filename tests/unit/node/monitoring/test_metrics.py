@@ -281,6 +281,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
         ("retried",): 1,
         ("deferred",): 0,
         ("smoothed",): 0,
+        ("expired",): 0,
         ("dead",): 0,
         ("killed",): 2,
     }

@@ -79,6 +79,8 @@ NOT_FAST: Final[dict[str, Headers]] = {
     "a redrive": [TOPIC, DELAY, ("delayd-redrive", b"0/1")],
     "the master's own": [TOPIC, DELAY, ("delayd-continues", b"1")],
     "an unknown header of delayd's": [TOPIC, DELAY, ("delayd-x", b"1")],
+    "a wish": [TOPIC, DELAY, ("delayd-receipt", b"yes")],
+    "a lateness": [("delayd-late", b"1h"), TOPIC, DELAY],
 }
 
 
@@ -166,7 +168,7 @@ def test_30_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> Non
         met += sum(frame is not None for frame in fast.pack(records))
         assert with_the_hot_path(ids, records, fast) == generally(ids, records), f"seed {SEED}"
     # That this could have found anything: most have an id, a key of their own, or are spoilt.
-    assert met > 300, f"only {met} were packed"
+    assert met > 200, f"only {met} were packed"
 
 
 texts = st.sampled_from(

@@ -79,6 +79,8 @@ FOR_PYTHON: Final[dict[str, Headers]] = {
     "no time": [TOPIC],
     "no target": [DELAY],
     "an unknown header": [TOPIC, DELAY, ("delayd-x", b"1")],
+    "a wish": [TOPIC, DELAY, ("delayd-receipt", b"yes")],
+    "a lateness": [("delayd-late", b"1h"), TOPIC, DELAY],
 }
 
 

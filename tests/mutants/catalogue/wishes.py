@@ -1,0 +1,65 @@
+"""What a message asks for beside its delivery."""
+
+from mutants.mutant import one_edit
+
+BODIES = "delayd/request/bodies.py"
+WRITER = "delayd/node/delivery/step_writer.py"
+ON_A_NODE = "tests/unit/node/delivery/test_wishes_on_a_node.py"
+READ = "tests/unit/request/test_wishes.py"
+
+WISHES = (
+    one_edit(
+        "wishes-by-the-package",
+        "a record has wishes by the rules of its place, not by the package",
+        "wishes.md#wishes",
+        "delayd/request/headers.py",
+        "return _WITH_WISHES if knows_wishes(rules_version) else _SUPPORTED",
+        "return _WITH_WISHES",
+        f"{READ}::test_a_barrier_decides_by_the_place_of_the_record",
+    ),
+    one_edit(
+        "wishes-lost-by-a-retry",
+        "a continuation keeps the wishes of its message",
+        "wishes.md#wishes",
+        "delayd/request/internal.py",
+        "        wishes=wishes_of(fields),\n",
+        "",
+        f"{ON_A_NODE}::test_a_retry_is_delivered_and_told_so",
+    ),
+    one_edit(
+        "receipt-of-a-delivery-not-written",
+        "who asks for receipts is told of the delivery",
+        "wishes.md#wishes",
+        WRITER,
+        "receipts_written == RECEIPTS_ALL or wishes_of(frame.body).is_told:",
+        "receipts_written == RECEIPTS_ALL:",
+        f"{ON_A_NODE}::test_with_an_id_it_gets_them_under_that_and_answers_as_ever",
+    ),
+    one_edit(
+        "expired-by-the-asked-time-alone",
+        "a message expires when its lateness is over, not when it is late",
+        "wishes.md#wishes",
+        BODIES,
+        "return None if late_ms is None else asked_due_of(body) + late_ms",
+        "return None if late_ms is None else asked_due_of(body)",
+        f"{ON_A_NODE}::test_after_an_outage_what_is_over_expires_and_the_rest_goes_out",
+    ),
+    one_edit(
+        "expired-is-delivered",
+        "a step delivers nothing that is not worth it any more by its own now",
+        "wishes.md#wishes",
+        WRITER,
+        "if until_ms is not None and self.now_ms > until_ms:",
+        "if until_ms is not None and self.now_ms > until_ms + 60_000_000:",
+        f"{ON_A_NODE}::test_a_message_expires_a_millisecond_after_it_was_worth_it",
+    ),
+    one_edit(
+        "lateness-not-compared",
+        "two requests of different lateness are not the same",
+        "wishes.md#wishes",
+        "delayd/request/parser.py",
+        "forms = due_form_of(fields) if wishes is None else as_sent(fields)",
+        "forms = due_form_of(fields)",
+        f"{READ}::test_lateness_tells_requests_apart_as_it_was_sent",
+    ),
+)

@@ -1,0 +1,81 @@
+"""What must hold of messages with wishes, and of those without: docs/design/wishes.md."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from log_rules import Request
+    from simulation_checker import Checker
+
+DEAD = "delayd-dead"
+LATER = frozenset({"dead", "delivered", "expired"})
+"""Verdicts on what became of a message; all others are on its request."""
+
+
+class WishesChecker:
+    """One finished run, as `read` has it."""
+
+    def __init__(self, read: Checker) -> None:
+        self._read = read
+        self.granted: Counter[str] = Counter()
+        """Of messages: how many were told, and have expired."""
+
+    def check(self) -> None:
+        """Raise AssertionError, with the source that breaks a rule."""
+        self.check_told()
+        self.check_expired()
+
+    def has_expired(self, message: Request) -> bool:
+        """Return whether the step that made it Done came later than it was worth delivering."""
+        step_of, steps = self._read.step_of, self._read.steps
+        if message.source not in step_of:
+            return False
+        now_ms: int = steps[step_of[message.source]].fields["now_ms"]
+        return now_ms > message.worth_until_ms
+
+    def check_told(self) -> None:
+        """Check that whoever asked for all receipts has them, and nobody else."""
+        read = self._read
+        came_to: dict[str, list[str]] = defaultdict(list)
+        reasons = self._reasons()
+        for message in read.messages:
+            for topic in read.produced[message.source]:
+                outcome = reasons[message.source] if topic == DEAD else "delivered"
+                came_to[read.rules.origin_of(message.source)].append(outcome)
+        for message in read.messages:
+            if message.op == "continue":
+                continue
+            expected = came_to[message.source]
+            if not message.is_told:
+                failures = [each for each in expected if each != "delivered"]
+                expected = failures if message.id is not None else []
+            elif message.op == "schedule":
+                expected = ["scheduled", *expected]
+            asked = LATER if message.op in ("replace", "redrive") else {*LATER, "scheduled"}
+            given = [v for v in read.verdicts[message.source] if v["verdict"] in asked]
+            where = f"{message.source}: {given}, not {expected}"
+            assert sorted(v["verdict"] for v in given) == sorted(expected), where
+            assert {v["id"] for v in given} <= {message.id or message.source}, where
+            self.granted["told"] += message.is_told
+
+    def check_expired(self) -> None:
+        """Check that a step has let expire what was not worth delivering by its own time, and
+        nothing else."""
+        read = self._read
+        reasons = self._reasons()
+        for message in read.messages:
+            if message.source not in read.step_of or not read.produced[message.source]:
+                continue
+            is_expired = reasons.get(message.source) == "expired"
+            assert is_expired == self.has_expired(message), f"{message.source}: {reasons}"
+            self.granted["expired"] += is_expired
+
+    def _reasons(self) -> dict[str, str]:
+        """Return the reasons of dead letters, by source."""
+        letters = [dict(record.headers) for record in self._read.committed(DEAD)]
+        return {
+            (each["delayd-source"] or b"").decode(): (each["delayd-reason"] or b"").decode()
+            for each in letters
+        }
