@@ -38,8 +38,12 @@ OPEN_FILES = 20
 ENTRIES_PER_RECORD = 20
 ENTRIES = 2_000
 BYTES = 16_384
-OUTSIDE = ("delayd.bus", "delayd.coordination", "delayd.config", "simulated", "kernel")
-"""Modules whose objects are no part of a node here: twins, and what is shared by all."""
+OUTSIDE = (
+    *("delayd.bus", "delayd.coordination", "delayd.config", "simulated", "kernel"),
+    "delayd.runtime.native",
+)
+"""Modules whose objects are no part of a node here: twins, what is shared by all, and the native
+library's rooms, which are constant (tests/unit/node/replica/test_flat_ingest.py)."""
 
 
 class Due(NamedTuple):

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from delayd.runtime.native import Library
 
 PACKED_MAX: Final = 1_024
+ROOM_KEPT_BYTES: Final = 4 * 1024 * 1024
+"""A room for frames that is larger goes with what is in it: one batch may take 128 MiB, and a node
+keeps nothing of it. Usual batches take less."""
 TOPICS_MAX: Final = 64
 
 _GROUP = Struct("<qIIQQQq")
@@ -215,7 +218,10 @@ class Packer:
         is_done = self._pack(ctypes.addressof(first), end - begin, self._rules, self._room, result)
         if not is_done:
             raise ValueError("these bytes are no flat records")
-        return int(result.others) or self._run(data, begin, result)
+        found = int(result.others) or self._run(data, begin, result)
+        if len(self._frames) > ROOM_KEPT_BYTES:
+            self._frames = bytearray()
+        return found
 
     def _make_room(self, size_bytes: int) -> None:
         if size_bytes > len(self._frames):

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from delayd.runtime.native.packing import (
+    ROOM_KEPT_BYTES,
     TOPIC_BYTES,
     TOPICS_MAX,
     Limits,
@@ -135,7 +136,7 @@ class RowReader:
         is_done = self._read(ctypes.addressof(first), end - begin, self._rules, self._room, result)
         if not is_done:
             raise ValueError("these bytes are no flat records")
-        return Rows(
+        found = Rows(
             list(some_of(_ROW, self._rows, result.rows)),
             topics_at(self._topics, result.topics, data, begin),
             self._frames,
@@ -143,3 +144,6 @@ class RowReader:
             begin,
             begin + result.bytes,
         )
+        if len(self._frames) > ROOM_KEPT_BYTES:
+            self._frames = bytearray()
+        return found

@@ -1,13 +1,14 @@
 """The native path of ingest cannot be told from Python's: same wheel, log time and positions."""
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
-from flat_pair import Pair
+from flat_pair import SETTINGS, Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_requests import Mixture, record
@@ -23,11 +24,19 @@ from test_fast_ingest import (
 
 from delayd.bus import Headers, Record
 from delayd.bus.flat import FlatRecords, flattened
+from delayd.bus.murmur2 import partition_of
 from delayd.node.replica.flat_ingest import PLAIN_RUN_MIN, FlatIngest
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.request import RequestLimits, parse
 from delayd.request.headers import size_of
-from delayd.runtime.native.packing import PACKED_MAX, TOPICS_MAX, PackRules, Run
+from delayd.runtime import native
+from delayd.runtime.native.packing import (
+    PACKED_MAX,
+    ROOM_KEPT_BYTES,
+    TOPICS_MAX,
+    PackRules,
+    Run,
+)
 from replication.frontier import Frontier, first_frontier
 from replication.ingest import LogState
 from replication.log_time import PROOF_TRAILS, log_time_after
@@ -224,6 +233,22 @@ def test_more_records_than_one_call_takes_are_taken_by_several(pair: Pair) -> No
     before = pair.runs
     pair.take([PLAIN[0]] * (2 * PACKED_MAX + PLAIN_RUN_MIN))
     assert pair.runs - before == 3
+
+
+def test_no_room_is_kept_of_a_large_batch(library: native.Library, tmp_path: Path) -> None:
+    """A node does not keep for ever what its largest batch took."""
+    pair = Pair(tmp_path, library, replace(SETTINGS, record_bytes_max=10**6))
+    value = b"v" * 100_000
+    plain = [a_record(FAST["delay"], value=value)] * (ROOM_KEPT_BYTES // 2 // len(value) + 1)
+    id = next(b"id-%d" % n for n in range(9) if partition_of(b"id-%d" % n, PARTITIONS) == 1)
+    keyed = [a_record([*FAST["delay"], ("delayd-id", id)], key=id, value=value)] * len(plain)
+    ingest = pair.flat._flat_ingest
+    assert ingest._packer is not None
+    for records in (plain, keyed):
+        pair.take(records)
+        assert len(ingest._packer._frames) <= ROOM_KEPT_BYTES >= len(ingest._reader._frames)
+    assert pair.runs and pair.rows
+    pair.close()
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 1_000])
