@@ -27,6 +27,9 @@ LAST := setsid bash -c '{ echo 19 > /proc/self/autogroup; } 2>/dev/null || true;
 REAL := -n 3 --dist loadgroup --no-loadscope-reorder --timeout 1800
 WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 
+# Where the native library is built the others run by it; of nodes in Python these ask the most.
+NODES_IN_PYTHON := $(addprefix tests/integration/test_,failover.py ids.py requests.py request_cases.py storm.py messages.py without_transactions.py)
+
 .PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
 
 help:  ## this list
@@ -56,13 +59,15 @@ $(NATIVE): native/build.py $(wildcard native/*.[ch]) | $(STAMP)
 native-fuzz: setup  ## random and damaged frames through the native library and through Python: INPUTS=10000000 (SEED=7)
 	DELAYD_NATIVE=1 PYTHONPATH=tests $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),10000000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+# All tests that ask for the library.
+NATIVE_TESTS = $$(grep -rlE 'library: native|either_path|the_library_runs' tests/unit --include='test_*.py')
 # Python's own allocator would hide what is read beside a bytes object.
 SANITIZED := env DELAYD_NATIVE=$(CURDIR)/build/native/libdelayd.sanitized.so PYTHONMALLOC=malloc PYTHONPATH=tests \
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(cc -print-file-name=libasan.so)"
 
 native-sanitize: setup  ## the native library's tests and 100,000 inputs of its fuzzer under ASan and UBSan (gcc)
 	$(BIN)/python native/build.py --sanitize
-	$(SANITIZED) $(BIN)/python -m pytest -p no:cacheprovider tests/unit/runtime/test_native.py tests/unit/runtime/test_native_scan.py tests/unit/bus/test_flat.py tests/unit/runtime/test_native_unpack.py tests/unit/bus/test_flat_reading.py tests/unit/bus/test_flat_writing.py tests/unit/bus/test_guarded.py tests/unit/node/replica/test_flat_ingest.py tests/unit/node/replica/test_row_ingest.py tests/unit/node/delivery/test_fast_step.py tests/unit/wheel/test_slot_index.py tests/unit/wheel/test_wheel_frames.py
+	$(SANITIZED) $(BIN)/python -m pytest -p no:cacheprovider $(NATIVE_TESTS)
 	$(SANITIZED) $(BIN)/python tests/native_fuzz.py --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED))
 
 demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them cancelled, through a killed master (ARGS="--orders 200000")
@@ -79,7 +84,8 @@ test: check-fast  ## every check, and every test but the rehearsals (real Kafka,
 
 test-long: setup  ## what of `make test` computes for long: tests, and seeds of the simulation
 	$(BIN)/python -m pytest -m "long and not rehearsal" --timeout 3600 $(COMPUTING)
-	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 4 --of-commit 8
+	$(BIN)/python tests/simulation/run_seeds.py --first 30 --seeds 3 --of-commit 6
+	DELAYD_NATIVE=0 $(BIN)/python tests/simulation/run_seeds.py --first 33 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --zombies --first 50 --seeds 1 --of-commit 4
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 1 --of-commit 3
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 1 --of-commit 2
@@ -87,6 +93,7 @@ test-long: setup  ## what of `make test` computes for long: tests, and seeds of 
 
 test-full: setup  ## what a release needs beside `make test`: the rehearsals, and loads at full size with their figures
 	$(BIN)/python -m pytest $(REAL) -m rehearsal $(WITH_REAL_PARTS) tests/unit/node/monitoring/test_api_malformed.py
+	DELAYD_NATIVE=0 $(BIN)/python -m pytest $(REAL) -m "not rehearsal and not long" tests/unit/node tests/unit/wheel tests/simulation $(NODES_IN_PYTHON)
 	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/integration/test_full_disk.py tests/integration/test_zombie_leader.py tests/k8s/test_manifests.py $(ARGS)
 
 # Where a test of the wheel finds what it shares with others.

@@ -8,6 +8,7 @@ Invariant: it saves the state in the cluster's folder after each process that it
 `LocalCluster` can go on with it, and `down` ends it, whatever happens here.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,8 +26,12 @@ from delayd.dev.nodes import plan_node
 from delayd.dev.parts import Part, State
 from delayd.dev.ports import LOOPBACK
 from delayd.dev.startup import ClusterOptions, Servers, plan_servers
+from delayd.runtime import native
 
 NODES: Final = ("node-1", "node-2", "node-3")
+IN_PYTHON: Final = 3
+"""The node that runs without the native library, unless the environment says what all run: so that
+nodes of both paths succeed each other, and hold the same."""
 LEASE_TTL_S: Final = 3
 FEW_FETCHES: Final = {"consumer.fetch.wait.max.ms": "100"}
 """Nodes that wait for records ask ten times a second. With the default of 10 ms, three nodes and
@@ -65,6 +70,8 @@ class Plan:
             settings |= {"data_dir": str(data), "disk_free_min_bytes": harm.FREE_MIN_BYTES}
         assert not (self.needs.is_clocked and self.sabotage_file), "one launcher at a time"
         launcher, env = "delayd.cli", {"PYTHONPATH": str(ROOT)}
+        if number == IN_PYTHON and native.SWITCH not in os.environ:
+            env[native.SWITCH] = "0"
         if self.needs.is_clocked:
             launcher = "chaos.processes.clocked_node"
             env[CLOCK_VARIABLE] = str(self.clock_file(name))

@@ -2,8 +2,8 @@
 
 `native/` at the top has its source, and `native/build.py` builds it with any C compiler, when
 delayd is installed. The library knows nothing of Python: it is called through ctypes, which lets go
-of the interpreter's lock meanwhile, and one build serves every version of Python. It is off by
-default: `DELAYD_NATIVE=1` turns it on; another value but 0 is the path of the library to load.
+of the interpreter's lock meanwhile, and one build serves every version of Python. It runs where it
+was built: `DELAYD_NATIVE=0` turns it off; another value but 1 is the path of the library to load.
 
 Invariants:
 - it gives what the Python path beside the call gives, byte for byte, or nothing: then that path
@@ -103,9 +103,9 @@ def _by_due(scanned: _Scanned, places: bytearray) -> Iterator[tuple[int, bytearr
 
 def _load(wish: str) -> tuple[Library | None, str]:
     """Return the library, if there is one to use, and which path runs, in words."""
-    if wish in ("", "0"):
-        return None, "Python (DELAYD_NATIVE=1 turns the native library on)"
-    path = BUILT if wish == "1" else Path(wish)
+    if wish == "0":
+        return None, "Python (DELAYD_NATIVE=0 turns the native library off)"
+    path = BUILT if wish in ("", "1") else Path(wish)
     if not path.exists():
         return None, f"Python (the native library is not built: {path} is not there)"
     try:

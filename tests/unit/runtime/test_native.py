@@ -1,5 +1,6 @@
 """Where the library is not, or is not this one, Python runs, and says so."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,32 @@ import pytest
 from delayd.runtime import native
 
 
-def test_it_runs_only_where_it_is_asked_for(library: native.Library) -> None:
-    for wish in ("", "0"):
+def test_it_runs_where_it_is_built_unless_it_is_turned_off(
+    library: native.Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "BUILT", Path(library.path))
+    for wish in ("", "1", library.path):
         loaded, described = native._load(wish)
-        assert loaded is None and described.startswith("Python (DELAYD_NATIVE=1 turns")
-    assert native._load(library.path)[1] == "native"
+        assert loaded is not None and described == "native"
+    loaded, described = native._load("0")
+    assert loaded is None and described.startswith("Python (DELAYD_NATIVE=0 turns")
+    monkeypatch.setattr(native, "BUILT", tmp_path / "not there")
+    assert native._load("")[0] is None
+
+
+def test_a_process_runs_natively_unless_its_environment_says_no(library: native.Library) -> None:
+    """What the variable says when delayd is imported decides, and `delayd --version` tells."""
+    said = {}
+    for wish in ("0", library.path):
+        done = subprocess.run(
+            [sys.executable, "-m", "delayd.cli", "--version"],
+            env={**os.environ, native.SWITCH: wish},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said[wish] = done.stdout
+    assert "(native)" in said[library.path] and "(Python (DELAYD_NATIVE=0" in said["0"]
 
 
 def test_a_library_that_was_not_built_is_not_missed(tmp_path: Path) -> None:
