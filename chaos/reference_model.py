@@ -100,6 +100,10 @@ class Asked:
     late: str = ""
     """As it was written: how much later than due it is worth delivering."""
     late_ms: int | None = None
+    window: str = ""
+    """As it was written: how far its due time is spread."""
+    planned_ms: int | None = None
+    """Where in the window it is to be delivered, Unix ms."""
 
     @property
     def source(self) -> str:
@@ -110,13 +114,15 @@ class Asked:
     def rank(self) -> Rank:
         """Nothing ranks before its own acceptance."""
         due_ms = self.content.due_ms if self.content is not None else 0
+        due_ms = due_ms if self.planned_ms is None else self.planned_ms
         at_ms = max(self.next_due_ms if self.op is Op.CONTINUE else due_ms, self.record.append_ms)
         return (at_ms, self.record.partition, self.record.offset)
 
     def is_as(self, other: "Asked") -> bool:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
-        same_times = (self.times, self.late) == (other.times, other.late)
+        wishes = [(each.late, each.window) for each in (self, other)]
+        same_times = self.times == other.times and wishes[0] == wishes[1]
         return same_times and self.content.asked == other.content.asked
 
 
@@ -185,10 +191,16 @@ class Message:
         return self.content.due_ms
 
     @property
+    def earliest_ms(self) -> int:
+        """When it may be delivered: with a window, as planned."""
+        planned_ms = self.asked.planned_ms
+        return self.due_ms if planned_ms is None else planned_ms
+
+    @property
     def worth_until_ms(self) -> float:
         """Until when it is worth delivering, Unix ms."""
         late_ms = self.asked.late_ms
-        return float("inf") if late_ms is None else self.due_ms + late_ms
+        return float("inf") if late_ms is None else self.earliest_ms + late_ms
 
     def differences(self, found: Logged) -> list[str]:
         """Return what a delivered record has otherwise than was asked for."""
@@ -197,6 +209,7 @@ class Message:
         wanted = {
             "id": self.asked.id,
             "due": str(content.due_ms),
+            "planned": str(self.earliest_ms) if self.asked.window else None,
             "source": source,
             "origin": self.source if source != self.source else None,
             "attempt": self.attempts.get(source),
@@ -218,7 +231,7 @@ class Message:
         """Return whether it was fired, or was in its target, before it was due."""
         fired = found.fields.get("fired", "")
         out_ms = min(found.append_ms, int(fired) if fired.isdigit() else found.append_ms)
-        return out_ms < self.due_ms
+        return out_ms < self.earliest_ms
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
-    "receipt",
+    *("receipt", "window", "planned"),
     *("cron", "zone", "until", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
@@ -95,7 +95,9 @@ REQUESTS: Final = _table(
     has_own_time=_BOOL,  # of a replace: it names its due time, and not a delay
     rules=_INT,  # of a barrier: the version of the rules that it switches to
     is_told=_BOOL,  # does it ask for all its receipts itself?
-    late_ms=_LONG,  # how much later than due it is still worth delivering; null: always
+    late_ms=_LONG,  # how much later than planned it is still worth delivering; null: always
+    window_ms=_LONG,  # how far its due time is spread; null: not at all
+    planned_ms=_LONG,  # due_ms, or where in its window it is delivered
 )
 """One row for each record of the buffer."""
 
@@ -126,6 +128,7 @@ MESSAGES: Final = _table(
     topic=_TEXT,
     append_ms=_LONG,
     due_ms=_LONG,
+    planned_ms=_LONG,  # due_ms, or where in its window it is delivered
     rank_ms=_LONG,  # of the newest record of its family: when it is due now
     fate=_TEXT,  # a field of report.Fates
     killed_ms=_LONG,  # append time of the cancel marker that killed it, in time or not
@@ -159,6 +162,7 @@ DELIVERIES: Final = _table(
     headers_set_hash=_LONG,
     id=_TEXT,
     due_ms=_LONG,
+    planned_ms=_LONG,  # of one with a window
     fired_ms=_LONG,
     origin=_TEXT,
     attempt=_INT,

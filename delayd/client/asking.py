@@ -55,6 +55,9 @@ class Options(TypedDict, total=False):
     late: Span | None
     """How much later than its due time it is still worth delivering; then it expires: a dead letter
     and the receipt `expired`. Needs rules version 5."""
+    window: Span | None
+    """It may go out so much later: spread evenly, so that a crowd is no peak. Needs rules version
+    5."""
 
 
 class ScheduleOptions(Options, total=False):
@@ -104,6 +107,7 @@ def ask(
     partition: int | None = None,
     receipts: bool = False,
     late: Span | None = None,
+    window: Span | None = None,
     id: str | None = None,
     op: Op = Op.SCHEDULE,
 ) -> Ask:
@@ -117,6 +121,8 @@ def ask(
         pairs.append(("delayd-receipt", b"yes"))
     if late is not None:
         pairs.append(("delayd-late", _delay(late)))
+    if window is not None:
+        pairs.append(("delayd-window", _delay(window)))
     record_key = _bytes("key", key)
     if id is not None:
         delivered_key, record_key = record_key, _id(id)
@@ -264,6 +270,7 @@ class Request:
     id: str | None = None
     receipts: bool = False
     late: Span | None = None
+    window: Span | None = None
 
     def ask(self, buffer: str) -> Ask:
         """Return the checked record; RequestRefusedError if delayd would reject it."""

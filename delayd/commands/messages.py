@@ -35,6 +35,7 @@ from delayd.config.cli_options import (
     TimeoutS,
     Topic,
     Wait,
+    Window,
     endpoints,
 )
 from delayd.config.security import Security, load_security
@@ -85,6 +86,7 @@ def send(
         str | None, typer.Option("--id", help="Id by which to cancel or replace the message later.")
     ] = None,
     late: Late = None,
+    window: Window = None,
     receipts: Receipts = False,
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
@@ -99,7 +101,7 @@ def send(
     Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition, late=late, receipts=receipts or wait)
+    options = _options(in_, at, key, partition, late=late, window=window, receipts=receipts or wait)
     with _client(bootstrap, prefix, config, Asked(topic, content, options, id)) as client:
         if not wait:
             _show_place(client.schedule(topic, content, id=id, **options), as_json)
@@ -143,6 +145,7 @@ def replace(
     key: Key = None,
     partition: Partition = None,
     late: Late = None,
+    window: Window = None,
     receipts: Receipts = False,
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
@@ -157,7 +160,7 @@ def replace(
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition, late=late, receipts=receipts)
+    options = _options(in_, at, key, partition, late=late, window=window, receipts=receipts)
     asked = Asked(topic, content, options, id, Op.REPLACE)
     with _client(bootstrap, prefix, config, asked) as client:
         if not wait:
@@ -285,6 +288,7 @@ def _options(
     partition: int | None,
     *,
     late: str | None,
+    window: str | None,
     receipts: bool,
 ) -> Options:
     if (in_ is None) == (at is None):
@@ -297,6 +301,7 @@ def _options(
         "key": key,
         "partition": partition,
         "late": late,
+        "window": window,
         "receipts": receipts,
     }
 

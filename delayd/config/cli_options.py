@@ -42,6 +42,10 @@ Late = Annotated[
     str | None,
     typer.Option("--late", help="How much later than due it is still worth it: 10s, 5m, 2h."),
 ]
+Window = Annotated[
+    str | None,
+    typer.Option("--window", help="Spread it: it may go out so much later than due: 10s, 5m, 2h."),
+]
 Receipts = Annotated[
     bool,
     typer.Option("--receipts", help="Have all its receipts written, scheduled and delivered too."),

@@ -11,10 +11,10 @@ from delayd.bus import Headers, Record
 from delayd.request.grammar import number_of, source_partition_of
 
 _APPENDED: Final = (
-    *("delayd-id", "delayd-due", "delayd-fired", "delayd-source"),
+    *("delayd-id", "delayd-due", "delayd-planned", "delayd-fired", "delayd-source"),
     *("delayd-origin", "delayd-attempt"),
 )
-"""In the order in which they are written; the second to the fourth are always present."""
+"""In the order in which they are written; due, fired and source are always present."""
 
 
 class Arrival(NamedTuple):

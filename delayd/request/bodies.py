@@ -12,8 +12,9 @@ written here and nowhere else: its positions are the constants below, and the ho
 unpack or build a body in one go, check their order against them.
 
 Invariants, the order of headers:
-- delivered: the user's headers in their order, `delayd-id`, `delayd-due`, `delayd-fired`,
-  `delayd-source`; if requeued, `delayd-origin`; of a retry, `delayd-attempt`;
+- delivered: the user's headers in their order, `delayd-id`, `delayd-due`, with a window
+  `delayd-planned`, `delayd-fired`, `delayd-source`; if requeued, `delayd-origin`; of a retry,
+  `delayd-attempt`;
 - dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
   `delayd-truncated` if the value is left out; of a message that was accepted, `delayd-origin` and,
   if it was tried, `delayd-attempt`.
@@ -28,6 +29,7 @@ from delayd.bus import Headers, Record
 from delayd.request.headers import size_of
 from delayd.request.reasons import Reason, Reject, bounded
 from delayd.request.request import Request, Turn, Wishes
+from delayd.request.spreading import planned_ms_of
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
@@ -125,10 +127,17 @@ def wishes_of(body: Body) -> Wishes:
     return Wishes(*body[WISHES]) if len(body) > WISHES else NO_WISHES
 
 
-def worth_until_ms_of(body: Body) -> int | None:
+def planned_of(body: Body, partition: int, offset: int) -> int:
+    """Return the planned due time of a stored message (Unix ms): as asked, without a window."""
+    window_ms = wishes_of(body).window_ms
+    name = id_of(body) or origin_of(body, partition, offset)
+    return planned_ms_of(asked_due_of(body), window_ms, name)
+
+
+def worth_until_ms_of(body: Body, partition: int, offset: int) -> int | None:
     """Return until when a stored message is worth delivering (Unix ms); None: for ever."""
     late_ms = wishes_of(body).late_ms
-    return None if late_ms is None else asked_due_of(body) + late_ms
+    return None if late_ms is None else planned_of(body, partition, offset) + late_ms
 
 
 def told_id_of(body: Body, partition: int, offset: int) -> str | None:
@@ -157,6 +166,9 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     if id is not None:
         headers.append(("delayd-id", id.encode()))
     headers.append(("delayd-due", b"%d" % asked_due_ms))
+    if len(body) > WISHES and (window_ms := wishes_of(body).window_ms) is not None:
+        planned_ms = planned_ms_of(asked_due_ms, window_ms, id or origin or source)
+        headers.append(("delayd-planned", b"%d" % planned_ms))
     headers.append(("delayd-fired", b"%d" % fired_ms))
     headers.append(("delayd-source", source.encode()))
     if origin:
@@ -241,6 +253,8 @@ def wish_headers(wishes: Wishes) -> Headers:
     headers: Headers = [("delayd-receipt", b"yes")] if wishes.is_told else []
     if wishes.late_ms is not None:
         headers.append(("delayd-late", b"%dms" % wishes.late_ms))
+    if wishes.window_ms is not None:
+        headers.append(("delayd-window", b"%dms" % wishes.window_ms))
     return headers
 
 

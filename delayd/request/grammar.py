@@ -11,7 +11,13 @@ from delayd.bus import Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Wishes
-from delayd.request.times import delay_ms_of, due_ms_of, late_ms_of, level_delay_ms_of
+from delayd.request.times import (
+    delay_ms_of,
+    due_ms_of,
+    late_ms_of,
+    level_delay_ms_of,
+    window_ms_of,
+)
 
 Fields: TypeAlias = Mapping[str, str]
 """The `delayd-*` headers of one record, by name."""
@@ -32,7 +38,7 @@ _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
 _SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
-_COMPARED_WISHES = ("delayd-late",)
+_COMPARED_WISHES = ("delayd-late", "delayd-window")
 _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 
 
@@ -167,12 +173,13 @@ def target_partition_of(fields: Fields) -> int | None:
 
 def wishes_of(fields: Fields) -> Wishes | None:
     """Return what is asked for beside a delivery; None if nothing is."""
-    if not ("delayd-receipt" in fields or "delayd-late" in fields):
+    if not ("delayd-receipt" in fields or "delayd-late" in fields or "delayd-window" in fields):
         return None
-    late = fields.get("delayd-late")
+    late, window = fields.get("delayd-late"), fields.get("delayd-window")
     return Wishes(
         _is_told(fields.get("delayd-receipt")),
         None if late is None else late_ms_of(late),
+        None if window is None else window_ms_of(window),
     )
 
 

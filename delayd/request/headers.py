@@ -22,7 +22,7 @@ SUPPORTED_HEADERS: Final = (
     "delayd-id",
     "delayd-redrive",
 )
-WISH_HEADERS: Final = ("delayd-receipt", "delayd-late")
+WISH_HEADERS: Final = ("delayd-receipt", "delayd-late", "delayd-window")
 """Headers that say how a message is handled beside its delivery, since rules version 5. To older
 rules they are unknown."""
 
@@ -62,6 +62,9 @@ WRITTEN_HEADERS: Final = (
 )
 """Headers that delayd writes on deliveries and dead letters. A request that has one is such a
 record, sent back unchanged."""
+
+PLANNED_TIME: Final = "delayd-planned"
+"""The same, since rules version 5; to older rules it is any unknown header."""
 
 UNREADABLE_HEADERS: Final = "delayd-unreadable-headers"
 """The header that a driver returns in place of headers whose names are not UTF-8."""
@@ -163,7 +166,7 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
             f"the header {name} is not supported by rules version {rules_version}, which this"
             " cluster runs: leave it out, or upgrade the cluster",
         )
-    if name in WRITTEN_HEADERS:
+    if name in WRITTEN_HEADERS or (wishes and name == PLANNED_TIME):
         return RefusedError(
             Reason.UNKNOWN_HEADER,
             f"the header {name} is one that delayd writes, a request may not carry it: when you"

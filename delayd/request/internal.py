@@ -11,7 +11,7 @@
              delayd-attempt        number of failed attempts; 0 if it was only deferred
              delayd-turn           of a smoothed message only: its turn (replication/smoothing.py)
                                    and its ranking due when it was first deferred, `ms/ms`
-             delayd-receipt, delayd-late   if the user's request has them
+             delayd-receipt, delayd-late, delayd-window   if the user's request has them
              delayd-proof          last: proves that the master wrote all this, for this partition
 
 A *barrier* switches what is behind it in its partition to another version of the rules

@@ -5,8 +5,8 @@
 1. the size of the record,
 2. the proof of an internal record, and nothing else unless it is valid,
 3. header names, then each `delayd-*` header in the order of the record,
-4. operation, headers that do not go with it, id, target topic, due time, distance of the due time,
-   target partition, redrive.
+4. operation, headers that do not go with it, id, target topic, due time, wishes, distance of the
+   planned time, target partition, redrive.
 """
 
 from delayd.bus import Headers, Record
@@ -41,6 +41,7 @@ from delayd.request.proof import digest_of, without_tracing
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
+from delayd.request.spreading import planned_ms_of
 from replication.rules import is_steady, knows_wishes
 
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
@@ -111,14 +112,17 @@ def _request_of(
             return Request(op, None, 0, 0, None, None, [], None, id)
     topic = target_of(fields, limits.prefix)
     due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=is_steady(version))
-    if due_ms - record.append_ms > limits.max_delay_ms:
-        raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
+    planned_ms, wishes = due_ms, wishes_of(fields)
+    if wishes is not None and wishes.window_ms is not None:
+        name = source_of(record.partition, record.offset) if id is None else id
+        planned_ms = planned_ms_of(due_ms, wishes.window_ms, name)
+    if planned_ms - record.append_ms > limits.max_delay_ms:
+        raise _too_far(planned_ms - record.append_ms, limits.max_delay_ms)
     delivered_key = fields.get("delayd-key")
     if delivered_key is not None:
         key = delivered_key.encode()
     value, partition = record.value, target_partition_of(fields)
-    sent = (op, topic, due_ms, due_ms, key, value, user, partition)
-    wishes = wishes_of(fields)
+    sent = (op, topic, due_ms, planned_ms, key, value, user, partition)
     if id is None and op is _SCHEDULE and wishes is None:
         return _made(Request, (*sent, *_NO_ID))
     digest = b""

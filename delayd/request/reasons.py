@@ -75,6 +75,10 @@ class Reason(Enum):
         "bad-late",
         "Write `delayd-late` as an integer and a unit, from `1ms` to `365d`: `10s`, `5m`, `2h`.",
     )
+    BAD_WINDOW = (
+        "bad-window",
+        "Write `delayd-window` as an integer and a unit, from `1ms` to `1d`: `10s`, `5m`, `2h`.",
+    )
     BAD_OP = "bad-op", "Use `schedule`, `cancel` or `replace` in `delayd-op`, or leave it out."
     MISSING_ID = "missing-id", "Name the message in `delayd-id`: cancel and replace need it."
     BAD_ID = (

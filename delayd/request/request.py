@@ -97,6 +97,8 @@ class Wishes(NamedTuple):
     """All receipts, whatever the cluster's setting; without an id under its source."""
     late_ms: int | None = None
     """How much later than its due time it is still worth delivering; None: always."""
+    window_ms: int | None = None
+    """How far its due time is spread (`spreading.py`); None: not at all."""
 
 
 class Switch(NamedTuple):
@@ -117,8 +119,8 @@ class Request(NamedTuple):
     asked_due_ms: int
     """Unix ms as asked, in the past too; 0 for a cancel."""
     due_ms: int
-    """Due time from which `replication.rank.due_of` derives the ranking due: the asked one, or the
-    next one of a continuation."""
+    """Due time from which `replication.rank.due_of` derives the ranking due: the planned one, which
+    is the asked one without a window; or the next one of a continuation."""
     key: bytes | None
     """The key to deliver: `delayd-key`, else the record's own."""
     value: bytes | None

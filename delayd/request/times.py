@@ -5,6 +5,7 @@
     zone     = "Z" | "z" | ("+"|"-") hh ":" mm
     delay    = digits unit                             unit = "ms" | "s" | "m" | "h" | "d"
     late     = delay                                   1ms to 365d
+    window   = delay                                   1ms to 1d
     level    = digits                                  1..18, RocketMQ's table
     digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
 
@@ -35,8 +36,11 @@ seconds are of January to April 1970, the others beyond the year 9999."""
 UNIT_DIGITS_MAX: Final = 19
 SECONDS: Final = OTHER_UNITS[0][0]
 
-SPAN_MS_MAX: Final = 365 * 86_400_000
+LATE_MS_MAX: Final = 365 * 86_400_000
 """The longest `delayd-late`: a year."""
+
+WINDOW_MS_MAX: Final = 86_400_000
+"""The longest `delayd-window`: a day."""
 
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -93,15 +97,32 @@ def delay_ms_of(text: str) -> int:
 
 def late_ms_of(text: str) -> int:
     """Return the milliseconds of a `delayd-late`."""
-    match = _DELAY.fullmatch(text)
-    late_ms = 0 if match is None else int(match[1]) * _UNIT_MS[match[2]]
-    if not 1 <= late_ms <= SPAN_MS_MAX:
+    late_ms = _span_ms(text)
+    if not 1 <= late_ms <= LATE_MS_MAX:
         raise RefusedError(
             Reason.BAD_LATE,
             f"delayd-late {quoted(text)} is not an integer followed by ms, s, m, h or d, from 1ms"
             " to 365d: write it like 250ms, 10s, 5m, 2h or 30d",
         )
     return late_ms
+
+
+def window_ms_of(text: str) -> int:
+    """Return the milliseconds of a `delayd-window`."""
+    window_ms = _span_ms(text)
+    if not 1 <= window_ms <= WINDOW_MS_MAX:
+        raise RefusedError(
+            Reason.BAD_WINDOW,
+            f"delayd-window {quoted(text)} is not an integer followed by ms, s, m, h or d, from 1ms"
+            " to 1d: write it like 250ms, 10s, 5m, 2h or 1d",
+        )
+    return window_ms
+
+
+def _span_ms(text: str) -> int:
+    """Return the milliseconds of a span; 0 if it is none."""
+    match = _DELAY.fullmatch(text)
+    return 0 if match is None else int(match[1]) * _UNIT_MS[match[2]]
 
 
 def level_delay_ms_of(text: str) -> int:

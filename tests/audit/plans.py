@@ -227,6 +227,12 @@ def _wishes(plan: Plan, number: int) -> None:
     when = (header("topic", "orders"), header("due", START_MS), header("id", id))
     plan.send("expired by id", at_ms, id, *when, header("late", "1ms"))
     plan.send("other lateness", at_ms + 50, id, *when, header("late", "2ms"))
+    window = header("window", "3s")
+    plan.schedule("spread", at_ms, due_ms, window)
+    plan.schedule("spread early", at_ms, due_ms, window)
+    plan.schedule("spread retry", 2_100 + at_ms // 4, 2_500, window, topic="late")
+    plan.schedule("spread over", at_ms, at_ms - 5_000, window, header("late", "1s"))
+    plan.send("bad window", at_ms, "k", *when[:2], header("window", "25h"))
     plan.send("bad late", at_ms, "k", *when[:2], header("late", "0s"))
 
 

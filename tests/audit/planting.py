@@ -345,6 +345,12 @@ def plant_wishes(planter: Planter) -> None:
     planter.delivery(request).set("delayd-fired", b"%d" % over_ms)
     planter.delivery(request).timestamp_ms = over_ms + 2
     planter.expect("stale", request)
+    request = planter.next("spread")
+    planter.delivery(request).set("delayd-planned", b"%d" % START_MS)
+    planter.expect("altered", request)
+    request = planter.next("spread early")
+    planter.delivery(request).timestamp_ms = int(request.header("delayd-due") or 0)
+    planter.expect("early", request)
     told, other = planter.next("told"), planter.next("plain")
     like = of(told, "delivered")
     fields = {**json.loads(like.value or b""), "source": other.place, "id": other.place}

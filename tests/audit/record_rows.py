@@ -31,7 +31,7 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     *WISH_HEADERS,
 }
 _OF_DELIVERIES: Final = frozenset(
-    f"delayd-{name}" for name in ("id", "due", "fired", "source", "origin", "attempt")
+    f"delayd-{name}" for name in ("id", "due", "planned", "fired", "source", "origin", "attempt")
 )
 _APPENDED: Final = (
     *("delayd-reason", "delayd-detail", "delayd-source"),

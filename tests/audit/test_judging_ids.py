@@ -169,7 +169,8 @@ def random_log(random: Random, partition: int) -> list[Row]:
         else:
             row |= {"id": id}
         if op not in ("cancel", "reject"):
-            row |= {"rank_ms": now_ms + delay_ms, "due_ms": now_ms + delay_ms}
+            due_ms = now_ms + delay_ms
+            row |= {"rank_ms": due_ms, "due_ms": due_ms, "planned_ms": due_ms}
         if op == "replace":
             row |= {"has_own_time": offset % 3 > 0}
         replay.take(row)

@@ -348,7 +348,7 @@ class World:
         source, body = wire.source_of(partition, offset), wire.message_body(stored.request)
         topic, target_partition, *content = wire.delivered(body, fired_ms=now_ms, source=source)
         origin = wire.origin_of(body, partition, offset)
-        until_ms = wire.worth_until_ms_of(body)
+        until_ms = wire.worth_until_ms_of(body, partition, offset)
         if until_ms is not None and now_ms > until_ms:
             self._die(body, source, origin, Reason.EXPIRED, now_ms)
             return "dead"

@@ -74,6 +74,8 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         is_told=request.is_told,
         late=logged.fields.get("late", ""),
         late_ms=None if request.wishes is None else request.wishes.late_ms,
+        window=logged.fields.get("window", ""),
+        planned_ms=request.due_ms if "window" in logged.fields else None,
     )
 
 

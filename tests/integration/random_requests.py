@@ -34,7 +34,11 @@ CONTENTS: Final = (
     *(b"yes", b"5m", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
 DUES: Final[Headers] = [("delayd-delay", b"10s"), ("delayd-due", b"1"), ("delayd-level", b"18")]
-WISHES: Final[Headers] = [("delayd-receipt", b"yes"), ("delayd-late", b"1h")]
+WISHES: Final[Headers] = [
+    ("delayd-receipt", b"yes"),
+    ("delayd-late", b"5ms"),
+    ("delayd-window", b"2s"),
+]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
 

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from hashlib import sha256
 from typing import Any
 
 from nodes import NodeProcess
@@ -38,7 +39,9 @@ NOW_BEFORE_SNAPSHOT_MS = 1_000
 
 OF_MESSAGES = ("dead", "delivered", "expired")
 """Verdicts on what became of a message, whatever stored it."""
-WISHES = ("delayd-receipt", "delayd-late")
+WISHES = ("delayd-receipt", "delayd-late", "delayd-window")
+SPANS = {b"1ms": 1, b"1500ms": 1_500, b"2s": 2_000, b"3s": 3_000, b"1d": 86_400_000, None: 0}
+"""Of the windows that cases are delivered with, ms."""
 OPS = {b"cancel": "cancel", b"replace": "replace"}
 
 
@@ -84,7 +87,8 @@ def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> No
     user = list(fate.headers) if fate.headers is not None else users(sent)
     assert found.headers[: len(user)] == user
     own = found.headers[len(user) :]
-    names = ["delayd-due", "delayd-fired", "delayd-source"]
+    planned = ["delayd-planned"] if fate.is_planned else []
+    names = ["delayd-due", *planned, "delayd-fired", "delayd-source"]
     id = dict(sent.headers).get("delayd-id")
     if id is not None:
         assert own[0] == ("delayd-id", id)
@@ -93,6 +97,12 @@ def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> No
     due_ms = due_of(fate.due, sent)
     assert found.header("delayd-due") == str(due_ms)
     fired_ms = int(found.header("delayd-fired") or 0)
+    if fate.is_planned:
+        share = int(sha256(id or sent.at.source.encode()).hexdigest()[:8], 16) / 2**32
+        [window] = [c for n, c in sent.headers if n == "delayd-window"]
+        planned_ms = due_ms + int(share * SPANS[window])
+        assert found.header("delayd-planned") == str(planned_ms)
+        due_ms = planned_ms
     assert max(due_ms, sent.at.append_ms) <= fired_ms <= found.received_ms
 
 

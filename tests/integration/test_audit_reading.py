@@ -110,6 +110,7 @@ def test_20000_records_are_those_that_another_driver_sees(
             "record_headers": _pairs(headers),
             "control": control,
             "flaw": _flaw(headers),
+            "older_flaw": _flaw(headers),
             "size_bytes": _size(record),
             "key_murmur2": None if record.key is None else murmur2(record.key) & 0x7FFFFFFF,
             "is_proved": None,

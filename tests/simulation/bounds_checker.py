@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from log_rules import REDRIVE_MEMORY_MS, Step, step_of_fields
+from log_rules import REDRIVE_MEMORY_MS, Step, planned_of, step_of_fields
 
 from delayd.bus import Record
 from delayd.node.monitoring.node_view import NodeView
@@ -79,9 +79,9 @@ def due_of(
 
 
 def _until_ms(record: Record) -> int:
-    headers = dict(record.headers)
-    due = headers.get("delayd-next-due", headers.get("delayd-due"))
-    return max(record.append_ms, int(due or 0))
+    headers = {name: (content or b"").decode() for name, content in record.headers}
+    planned_ms = planned_of(headers, f"{record.partition}/{record.offset}")
+    return max(record.append_ms, int(headers.get("delayd-next-due", planned_ms)))
 
 
 def _is_below(record: Record, cut: Step) -> bool:

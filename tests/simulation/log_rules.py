@@ -5,6 +5,7 @@ Read anew from docs/design/frontier.md: nothing here is shared with the nodes.
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 from zlib import crc32
 
@@ -12,6 +13,20 @@ LANES = 64
 LIVE_MAX = 64
 REDRIVE_MEMORY_MS = 30 * 24 * 3_600_000
 REPEAT_MEMORY_MS = 3_600_000
+
+
+def span_ms(text: str) -> int:
+    """Return the milliseconds that `2s` and the like stand for."""
+    units = {"ms": 1, "s": 1_000, "h": 3_600_000}
+    return int(text.rstrip("msh")) * units[text.lstrip("0123456789")]
+
+
+def planned_of(headers: dict[str, str], source: str) -> int:
+    """Return when a message with these headers of delayd's is to be delivered."""
+    name = headers.get("delayd-id") or headers.get("delayd-origin") or source
+    share = int(sha256(name.encode()).hexdigest()[:8], 16)
+    window_ms = span_ms(headers.get("delayd-window", "0ms"))
+    return int(headers.get("delayd-due", "0")) + window_ms * share // 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +57,22 @@ class Request:
     is_told: bool = False
     """It asks for all its receipts."""
     late: str = ""
-    """How much later than asked it is still worth delivering, as it was written."""
+    """How much later than planned it is still worth delivering, as it was written."""
+    window: str = ""
+    """How far its due time is spread, as it was written."""
+    planned_ms: int = 0
+    """Where in the window it is to be delivered; else as asked."""
 
     @property
     def has_wishes(self) -> bool:
-        return self.is_told or self.late != ""
+        return self.is_told or self.late != "" or self.window != ""
 
     @property
     def worth_until_ms(self) -> float:
         """Until when it is worth delivering."""
         if not self.late:
             return float("inf")
-        units = {"ms": 1, "s": 1_000, "h": 3_600_000}
-        number, unit = self.late.rstrip("msh"), self.late.lstrip("0123456789")
-        return int(self.asked) + int(number) * units[unit]
+        return self.planned_ms + span_ms(self.late)
 
     @property
     def source(self) -> str:
@@ -177,13 +194,14 @@ class Rules:
         """By source: what must be the same for two requests to be."""
         for request in requests:
             if request.has_wishes and not self._knows_wishes(request, rules_version):
-                request = replace(request, op="schedule", expects="answer", is_told=False, late="")
+                request = replace(request, op="schedule", expects="answer", is_told=False)
+                request = replace(request, late="", window="")
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
                 self._switch(request)
                 continue
-            sent = (request.topic, request.value, request.asked, request.late)
+            sent = (request.topic, request.value, request.asked, request.late, request.window)
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
             self._take(request, as_of_ms)
@@ -222,7 +240,7 @@ class Rules:
         is_same = self._sent[first.source] == self._sent[request.source]
         latest = sorted(live, key=lambda m: (m.due_ms, m.offset))[-LIVE_MAX:]
         of_first = [m for m in latest if self.origin_of(m.source) == first.source]
-        is_recent = int(request.asked) + self.id_memory_ms >= as_of_ms
+        is_recent = request.planned_ms + self.id_memory_ms >= as_of_ms
         is_known = any(
             m.due_ms + self.id_memory_ms >= as_of_ms and (is_recent or m.source == first.source)
             for m in of_first

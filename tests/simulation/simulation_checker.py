@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from log_rules import Request, Rules, check_follows, step_of_fields
+from log_rules import Request, Rules, check_follows, planned_of, step_of_fields
 from wishes_checker import LATER, WishesChecker
 
 from delayd.bus import Record
@@ -425,7 +425,8 @@ class Checker:
             headers |= {"delayd-op": "switch" if is_barrier else "schedule", "expects": "answer"}
         continues = headers.get("delayd-continues")
         redrive = headers.get("delayd-redrive")
-        due = headers.get("delayd-next-due", headers.get("delayd-due", "0"))
+        planned_ms = planned_of(headers, f"{record.partition}/{record.offset}")
+        due_ms = int(headers.get("delayd-next-due", planned_ms))
         return Request(
             partition=record.partition,
             offset=record.offset,
@@ -438,7 +439,7 @@ class Checker:
             else headers.get("delayd-op", "schedule"),
             id=headers.get("delayd-id"),
             topic=headers.get("delayd-topic", ""),
-            due_ms=max(int(due), record.append_ms),
+            due_ms=max(due_ms, record.append_ms),
             asked=headers.get("delayd-due", ""),
             append_ms=record.append_ms,
             continues=None if continues is None else int(continues),
@@ -449,4 +450,6 @@ class Checker:
             trace=headers.get("traceparent"),
             is_told="delayd-receipt" in headers,
             late=headers.get("delayd-late", ""),
+            window=headers.get("delayd-window", ""),
+            planned_ms=planned_ms,
         )

@@ -26,6 +26,7 @@ class WishesChecker:
         """Raise AssertionError, with the source that breaks a rule."""
         self.check_told()
         self.check_expired()
+        self.check_planned()
 
     def has_expired(self, message: Request) -> bool:
         """Return whether the step that made it Done came later than it was worth delivering."""
@@ -71,6 +72,19 @@ class WishesChecker:
             is_expired = reasons.get(message.source) == "expired"
             assert is_expired == self.has_expired(message), f"{message.source}: {reasons}"
             self.granted["expired"] += is_expired
+
+    def check_planned(self) -> None:
+        """Check that a delivery says when it was planned, if it has a window."""
+        read = self._read
+        by_source = {message.source: message for message in read.messages}
+        for topic in read.targets():
+            for record in read.committed(topic) if topic != DEAD else ():
+                said = {name: (content or b"").decode() for name, content in record.headers}
+                message = by_source[said["delayd-source"]]
+                planned = str(message.planned_ms) if message.window else None
+                assert said.get("delayd-planned") == planned, f"{message.source}: {said}"
+                assert said["delayd-due"] == message.asked, f"{message.source}: {said}"
+                self.granted["planned"] += planned is not None
 
     def _reasons(self) -> dict[str, str]:
         """Return the reasons of dead letters, by source."""

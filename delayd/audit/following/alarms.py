@@ -43,7 +43,7 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext)
     is_late_copy = (kind == "before") & (F.col("d_timestamp_ms") > watched_ms)
     is_again = kind.isin(*_OVER) | is_late_copy | (kind.isNull() & (F.col("copy") > 1))
     is_judged = is_found & ~is_ghost
-    early_ms = F.col("due_ms") - F.least("d_timestamp_ms", "d_fired_ms")
+    early_ms = F.col("planned_ms") - F.least("d_timestamp_ms", "d_fired_ms")
     early = F.format_string("%d ms before it was due", early_ms)
     reasons = {
         Fault.UNKNOWN: F.when(
@@ -147,6 +147,9 @@ def _alteration(context: BatchContext) -> Column:
         "other headers": differs("headers_hash"),
         "another delayd-id": differs("id"),
         "another delayd-due": differs("due_ms"),
+        "another delayd-planned": differs(
+            "planned_ms", F.when(F.col("window_ms").isNotNull(), F.col("planned_ms"))
+        ),
         "another delayd-origin": differs("origin", origin),
         "another delayd-attempt": differs("attempt", F.when(is_retry, F.col("attempt"))),
         "malformed delayd headers": F.col("d_flaw").isNotNull() | F.col("d_fired_ms").isNull(),

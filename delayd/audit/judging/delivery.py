@@ -36,6 +36,7 @@ _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
+    *("window_ms", "planned_ms"),
 )
 
 
@@ -117,7 +118,9 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
     )
     # Of a request not in the log, what the delivery itself says.
     due_ms = F.when(F.col("asked").isNull(), F.col("due_ms")).otherwise(F.col("asked.due_ms"))
-    early = _early(due_ms)
+    # With a window it may not come before it is planned.
+    own_ms = F.coalesce(F.col("planned_ms"), F.col("due_ms"))
+    early = _early(F.when(F.col("asked").isNull(), own_ms).otherwise(F.col("asked.planned_ms")))
     differences = F.coalesce(_differences(), F.when(early.isNull(), F.col("off_step")))
     judged = joined.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
@@ -239,6 +242,9 @@ def _differences() -> Column:
         "order of headers": differs("headers_hash") & is_reordered,
         "id": differs("id"),
         "due time": differs("due_ms"),
+        "planned time": differs(
+            "planned_ms", F.when(asked["window_ms"].isNotNull(), asked["planned_ms"])
+        ),
         "origin": differs("origin", F.when(is_continuation, own)),
         "attempt": differs("attempt", F.when(asked["attempt"] > 0, asked["attempt"])),
         "time of delivery": F.col("fired_ms").isNull(),
@@ -265,7 +271,7 @@ def _is_elsewhere() -> Column:
 
 
 def _stale() -> Column:
-    over_ms = F.col("fired_ms") - F.col("asked.due_ms") - F.col("asked.late_ms")
+    over_ms = F.col("fired_ms") - F.col("asked.planned_ms") - F.col("asked.late_ms")
     return F.when(over_ms > 0, F.format_string("delivered %d ms later than was worth it", over_ms))
 
 

@@ -20,7 +20,7 @@ from delayd.audit.judging.contents import (
 from delayd.audit.judging.texts import offset_of_source, partition_of_source, whole_number
 from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
 
-_OF_DELIVERIES: Final = ("id", "due", "fired", "source", "origin", "attempt")
+_OF_DELIVERIES: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt")
 
 _TOLD: Final = (
     "id string, verdict string, op string, source string, killed array<string>, due_ms bigint,"
@@ -44,6 +44,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
         headers_set_hash=headers_set_hash(F.col("headers")),
         id=control["id"],
         due_ms=whole_number(control["due"]),
+        planned_ms=whole_number(control["planned"]),
         fired_ms=whole_number(control["fired"]),
         origin=control["origin"],
         attempt=whole_number(control["attempt"]),
@@ -79,14 +80,12 @@ def letters_of(records: DataFrame) -> DataFrame:
     is_truncated = control["truncated"].isNotNull()
     key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
     user_hash = headers_hash(F.col("headers"))
-    topic, due, id, partition, receipt, late = (
-        _header(name).cast("string")
-        for name in ("topic", "due", "id", "partition", "receipt", "late")
-    )
+    names = ("topic", "due", "id", "partition", "receipt", "late", "window")
+    topic, due, id, partition, *wishes = (_header(name).cast("string") for name in names)
     key_hash, value_hash = bytes_hash(key), bytes_hash(F.col("value"))
     # What the message carried, and what it asked for, as texts.
     hashes = (key_hash, value_hash, user_hash)
-    letter = together(topic, due, id, partition, *hashes, receipt, late)
+    letter = together(topic, due, id, partition, *hashes, *wishes)
     return as_table(
         records,
         LETTERS,

@@ -64,7 +64,7 @@ def travel_of(messages: DataFrame, at_ms: int) -> Travel:
         ~F.col("fate").isin(*NEVER_PENDING)
         & (F.col("append_ms") <= at_ms)
         & (ended_ms.isNull() | (ended_ms > at_ms))
-    ).select(*PLACE, "topic", F.greatest("due_ms", "append_ms").alias("due_ms"))
+    ).select(*PLACE, "topic", F.greatest("planned_ms", "append_ms").alias("due_ms"))
     count = F.count("*").alias("pending")
     hour = F.expr(f"due_ms div {HOUR_MS} * {HOUR_MS}").alias("hour_ms")
     by_topic = pending.groupBy("topic").agg(count).orderBy(F.desc("pending"), "topic").collect()

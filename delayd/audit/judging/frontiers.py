@@ -105,7 +105,7 @@ def _false_claims(
     stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
         *("partition", "offset", "lane", "rank_ms", "killed_by"),
         is_last_attempt(bounds).alias("is_last"),
-        (F.col("due_ms") + F.col("late_ms")).alias("worth_until_ms"),
+        (F.col("planned_ms") + F.col("late_ms")).alias("worth_until_ms"),
     )
     covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))

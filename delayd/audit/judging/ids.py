@@ -208,7 +208,7 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
             & (each["due_ms"] + settings.id_memory_ms >= last_ms)
         ),
     )
-    is_recent = row["due_ms"] + settings.id_memory_ms >= log_ms
+    is_recent = row["planned_ms"] + settings.id_memory_ms >= log_ms
     is_repeated = F.exists(
         live,
         lambda each: (

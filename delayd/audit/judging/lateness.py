@@ -169,7 +169,7 @@ def percentiles(counted: DataFrame, *keys: str) -> DataFrame:
 
 
 def _time_ms() -> Column:
-    return F.greatest("due_ms", "append_ms")
+    return F.greatest("planned_ms", "append_ms")
 
 
 def _late_ms() -> Column:

@@ -83,7 +83,7 @@ def _checked(
         F.col("op").alias("asked_op"),
         F.col("origin").alias("origin_offset"),
         F.col("attempt").alias("tried"),
-        (F.col("due_ms") + F.col("late_ms")).alias("worth_until_ms"),
+        (F.col("planned_ms") + F.col("late_ms")).alias("worth_until_ms"),
         F.col("record_hash").alias("asked_hash"),
         _owed_reason(bounds).alias("owed_reason"),
         # As `record_hash` of a dead letter: see evidence.letters_of.
@@ -91,7 +91,10 @@ def _checked(
             *("topic", F.col("due_ms").cast("string"), "id"),
             *(F.col("target_partition").cast("string"), "key_hash", "value_hash", "headers_hash"),
             F.when(F.col("is_told"), "yes"),
-            F.concat(F.col("late_ms").cast("string"), F.lit("ms")),
+            *(
+                F.concat(F.col(name).cast("string"), F.lit("ms"))
+                for name in ("late_ms", "window_ms")
+            ),
         ).alias("message_hash"),
         is_uncertain(bounds).alias("is_uncertain"),
     )

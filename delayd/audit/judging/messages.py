@@ -25,12 +25,12 @@ _TIMES: Final = ("fired_ms", "delivered_ms", "dead_ms")
 
 _ASKED: Final = (
     *("partition", "offset", "id", "topic", "append_ms", "due_ms", "op", "stored", "answer"),
-    "is_told",
+    *("is_told", "planned_ms"),
 )
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "due_ms", "target_partition"),
-    *("late_ms", "is_told"),
+    *("late_ms", "is_told", "planned_ms"),
 )
 """What must be the same in all records of a family."""
 _NEWEST: Final = ("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed_op")

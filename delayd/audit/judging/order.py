@@ -58,7 +58,7 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
     )
     is_alone = F.col("continues").isNull() & F.col("continued_by").isNull()
     asked = logged.where(F.col("stored") & is_alone).select(
-        *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "killed_by"),
+        *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "planned_ms", "killed_by"),
         *("key_murmur2", F.col("target_partition").alias("asked_partition")),
     )
     known = logged.sparkSession.createDataFrame(
@@ -70,7 +70,7 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
         once.join(asked, PLACE)
         # Not a plain equality: that would become a key of the join, and shuffle once more for it.
         .where((F.col("topic") == F.col("found_topic")).eqNullSafe(F.lit(True)))
-        .where(F.col("found_ms") >= F.col("due_ms"))
+        .where(F.col("found_ms") >= F.col("planned_ms"))
         .join(F.broadcast(known), "topic", "left")
         .where(F.col("found_partition") == wanted)
         .select(

@@ -51,6 +51,7 @@ _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
 _ID_BYTES_MAX: Final = 256
 _LATE_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
+_WINDOW_MS_MAX: Final = 24 * 60 * 60 * 1000
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
@@ -60,6 +61,7 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
+    "window",
 )
 
 
@@ -91,7 +93,8 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
         headers_hash(F.col("headers")).alias("headers_hash"),
         *(_only(name).alias(f"only_{name}") for name in ("id", "op", "redrive", "receipt")),
     )
-    judged = read.withColumn("reason", _reason(settings))
+    planned = read.withColumn("planned_ms", _planned_ms())
+    judged = planned.withColumn("reason", _reason(settings))
     is_switch = F.col("is_internal") & control["rules"].isNotNull()
     op = (
         F.when(F.col("reason").isNotNull(), "reject")
@@ -115,13 +118,13 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     is_message = op.isin("schedule", "replace", "redrive", "continue")
     key, topic, partition = F.col("sent_key"), control["topic"], F.col("asked_partition")
     next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
-    stands_ms = F.greatest(F.coalesce(next_due_ms, "asked_due_ms"), F.col("append_ms"))
+    stands_ms = F.greatest(F.coalesce(next_due_ms, "planned_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"])
     headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
-        control["late"],
+        *(control["late"], control["window"]),
     )
     of_message = {
         "topic": topic,
@@ -155,6 +158,8 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "rules": F.when(op == "switch", _switch_version()),
         "is_told": F.when(is_message, control["receipt"].isNotNull()),
         "late_ms": F.when(is_message, delay_ms_of(control["late"])),
+        "window_ms": F.when(is_message, delay_ms_of(control["window"])),
+        "planned_ms": F.when(is_message, F.col("planned_ms")),
     }
 
 
@@ -286,8 +291,11 @@ def _id_reason(settings: Settings) -> Column:
 
 def _message_reason(settings: Settings) -> Column:
     is_cancel = is_true(F.col("control.op") == "cancel")
-    of_target = (_topic_reason(settings), _due_reason(settings), _partition_reason())
-    return F.when(~is_cancel, F.coalesce(*of_target, _wish_reason(), _redrive_reason()))
+    reasons = (
+        *(_topic_reason(settings), _due_reason(), _wish_reason(), _far_reason(settings)),
+        *(_partition_reason(), _redrive_reason()),
+    )
+    return F.when(~is_cancel, F.coalesce(*reasons))
 
 
 def _topic_reason(settings: Settings) -> Column:
@@ -301,20 +309,24 @@ def _topic_reason(settings: Settings) -> Column:
     )
 
 
-def _due_reason(settings: Settings) -> Column:
+def _far_reason(settings: Settings) -> Column:
+    planned_ms = F.col("planned_ms")
+    distance_ms = F.try_subtract(planned_ms, F.col("append_ms"))
+    # A delay that is beyond 63 bits is too far as well.
+    return F.when(planned_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
+
+
+def _due_reason() -> Column:
     control = F.col("control")
     due, delay, level = control["due"], control["delay"], control["level"]
     asked_ms = F.col("asked_due_ms")
     given = sum((each.isNotNull().cast("int") for each in (due, delay, level)), F.lit(0))
-    distance_ms = F.try_subtract(asked_ms, F.col("append_ms"))
     return (
         F.when(given == 0, "missing-due")
         .when(given > 1, "several-dues")
         .when(due.isNotNull() & asked_ms.isNull(), "bad-due")
         .when(delay.isNotNull() & ~is_delay(delay), "bad-delay")
         .when(level.isNotNull() & asked_ms.isNull(), "bad-level")
-        # A delay that is beyond 63 bits is too far as well.
-        .when(asked_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
     )
 
 
@@ -324,11 +336,31 @@ def _partition_reason() -> Column:
 
 
 def _wish_reason() -> Column:
-    receipt, late = F.col("control")["receipt"], F.col("control")["late"]
-    is_late = is_true(delay_ms_of(late).between(1, _LATE_MS_MAX)) & is_delay(late)
-    return F.when(receipt.isNotNull() & (receipt != "yes"), "bad-receipt").when(
-        late.isNotNull() & ~is_late, "bad-late"
+    control = F.col("control")
+    receipt, late, window = control["receipt"], control["late"], control["window"]
+
+    def is_span(text: Column, most_ms: int) -> Column:
+        return is_true(delay_ms_of(text).between(1, most_ms)) & is_delay(text)
+
+    return (
+        F.when(receipt.isNotNull() & (receipt != "yes"), "bad-receipt")
+        .when(late.isNotNull() & ~is_span(late, _LATE_MS_MAX), "bad-late")
+        .when(window.isNotNull() & ~is_span(window, _WINDOW_MS_MAX), "bad-window")
     )
+
+
+def _planned_ms() -> Column:
+    """Return the due time, spread over the window by the first 32 bits of the SHA-256 of the id,
+    else of the origin."""
+    control = F.col("control")
+    own = F.when(F.col("is_internal"), control["origin"])
+    name = F.coalesce(control["id"], own, source_text())
+    number = F.conv(F.substring(F.sha2(name.cast("binary"), 256), 1, 8), 16, 10).cast("bigint")
+    window_ms = F.when(
+        is_true(delay_ms_of(control["window"]) <= _WINDOW_MS_MAX), delay_ms_of(control["window"])
+    )
+    spread_ms = F.shiftright(window_ms * number, 32)
+    return F.try_add(F.col("asked_due_ms"), F.coalesce(spread_ms, F.lit(0)))
 
 
 def _redrive_reason() -> Column:

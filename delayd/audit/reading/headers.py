@@ -41,11 +41,11 @@ UNREAD: Final = f"{PREFIX}\0unread"
 its NUL."""
 
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
-_WISHES: Final = ("receipt", "late")
+_WISHES: Final = ("receipt", "late", "window")
 """Requests may have them since rules version 5."""
 _PLANNED: Final = ("cron", "zone", "until", "late")
 _CONTINUED: Final = ("topic", "due", "id", "key", "partition", "origin", "attempt", "turn")
-_DELIVERED: Final = ("id", "due", "fired", "source", "origin", "attempt")
+_DELIVERED: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt")
 _APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt")
 _APPENDED_ALWAYS: Final = 3
 

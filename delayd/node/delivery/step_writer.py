@@ -218,7 +218,7 @@ class StepWriter:
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; requeue it if the target would refuse it."""
-        until_ms = worth_until_ms_of(frame.body)
+        until_ms = worth_until_ms_of(frame.body, frame.partition, frame.offset)
         if until_ms is not None and self.now_ms > until_ms:
             return self._expire(frame, source, until_ms)
         topic, partition, key, value, headers = delivered(
@@ -285,7 +285,8 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        next_ms, until_ms = self.now_ms + delays_ms[attempts - 1], worth_until_ms_of(frame.body)
+        next_ms = self.now_ms + delays_ms[attempts - 1]
+        until_ms = worth_until_ms_of(frame.body, frame.partition, frame.offset)
         if until_ms is not None:
             next_ms = min(next_ms, until_ms + 1)  # told in time that it is too late
         self._requeue(frame, next_ms, is_retry=True)

@@ -18,7 +18,7 @@ from request_cases.others import other_header_cases, user_cases
 from request_cases.states import ID_CASES
 from request_cases.targets import key_cases, partition_cases, topic_cases
 from request_cases.times import delay_cases, due_cases, level_cases, several_due_cases
-from request_cases.wishes import late_cases, receipt_cases
+from request_cases.wishes import late_cases, receipt_cases, window_cases
 
 HEADER_CASES: tuple[Case, ...] = (
     *topic_cases(),
@@ -33,6 +33,7 @@ HEADER_CASES: tuple[Case, ...] = (
     *redrive_cases(),
     *receipt_cases(),
     *late_cases(),
+    *window_cases(),
     *other_header_cases(),
     *user_cases(),
 )

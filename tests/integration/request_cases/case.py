@@ -65,6 +65,8 @@ class Delivered:
     headers: tuple[tuple[str, bytes | None], ...] | None = None
     """The user's, if they are not those of the record."""
     topic: bytes = b"orders"
+    is_planned: bool = False
+    """It has a window, and says where in it it was to come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,10 @@ def delivered(
     to_partition: int | None = None,
     user: tuple[tuple[str, bytes | None], ...] | None = None,
     topic: bytes = b"orders",
+    planned: bool = False,
     **step: Any,
 ) -> Case:
-    fate = Delivered(due, delivered_key, to_partition, user, topic)
+    fate = Delivered(due, delivered_key, to_partition, user, topic, planned)
     return case_of(section, says, shown, implied, fate, **step)
 
 

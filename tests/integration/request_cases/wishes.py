@@ -214,3 +214,103 @@ def late_cases() -> Iterable[Case]:
     ):
         yield bad(says, text)
     yield from spoilt(name, b"1h", (TOPIC, NOW))
+
+
+def window_cases() -> Iterable[Case]:
+    name = "delayd-window"
+    yield delivered(name, "a millisecond: no room", (name, b"1ms"), due=0, planned=True)
+    yield delivered(name, "due long ago, at once", (name, b"1d"), due=0, planned=True)
+    for says, content in (("by its source", b"2s"), ("in milliseconds", b"1500ms")):
+        shown = (name, content)
+        yield delivered(name, says, shown, due=Span(1), implied=(TOPIC, SOON), planned=True)
+    id = b"window-id"
+    yield delivered(
+        name,
+        "by its id",
+        (name, b"2s"),
+        ("delayd-id", id),
+        due=Span(1),
+        implied=(TOPIC, SOON),
+        key=id,
+        planned=True,
+    )
+    id = b"window-late"
+    yield delivered(
+        name,
+        "lateness counts from the planned time",
+        (name, b"3s"),
+        ("delayd-late", b"1m"),
+        ("delayd-id", id),
+        due=Span(1),
+        implied=(TOPIC, SOON),
+        key=id,
+        planned=True,
+        told=(),
+    )
+    yield waits(name, "not due yet", b"window-waits", (name, b"5m"), FAR)
+    yield waits(name, "the longest", b"window-day", (name, b"1d"), FAR)
+    yield case_of(
+        name,
+        "its target does not exist",
+        ((name, b"1ms"), RECEIPT, ("delayd-topic", b"no-such-topic")),
+        (SOON,),
+        Dead("no-such-topic does not exist"),
+        told=(Told("scheduled"), Told("dead")),
+    )
+    id = b"window-cancel"
+    yield refused(
+        name,
+        "of a cancel",
+        ("delayd-op", b"cancel"),
+        ("delayd-id", id),
+        (name, b"5m"),
+        reason="unexpected-header",
+        detail="the header delayd-window has no meaning with delayd-op cancel",
+        implied=(),
+        key=id,
+        told=REJECTED,
+    )
+    id = b"window-2"  # its place in the window is beyond the longest delay
+    yield refused(
+        name,
+        "planned beyond the longest delay",
+        (name, b"1d"),
+        ("delayd-id", id),
+        ("delayd-delay", b"40d"),
+        reason="too-far",
+        detail="max_delay is 3456000000 ms: choose an earlier time",
+        implied=(TOPIC,),
+        key=id,
+        told=REJECTED,
+    )
+    first = Step(
+        ((name, b"5m"), ("delayd-id", b"window-other"), TOPIC, FAR), Pending(), key=b"window-other"
+    )
+    other = Step(
+        ((name, b"300s"), ("delayd-id", b"window-other"), TOPIC, FAR),
+        Refused("conflict", "send delayd-op replace to have this one instead"),
+        (Told("conflict"),),
+        key=b"window-other",
+        implied=2,
+    )
+    yield Case(name, "the same window in other words, under an id that is taken", (first, other))
+    bad = refusing(name, "bad-window", "from 1ms to 1d: write it like")
+    for says, text in (
+        ("nothing", "0s"),
+        ("more than a day", "25h"),
+        ("15 digits of days", "999999999999999d"),
+        ("no unit", "10"),
+        ("a fraction", "1.5s"),
+        ("negative", "-5s"),
+        ("a space between", "10 s"),
+        ("a range", "0s-5s"),
+    ):
+        yield bad(says, text)
+    yield refused(
+        name,
+        "what delayd writes",
+        ("delayd-planned", b"1"),
+        reason="unknown-header",
+        detail="drop its delayd-* headers first",
+    )
+    yield from spoilt(name, b"5m", (TOPIC, NOW))

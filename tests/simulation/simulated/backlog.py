@@ -5,6 +5,8 @@ Each record is read once: a run of months asks often.
 
 from bisect import bisect_left, insort
 
+from log_rules import planned_of
+
 from delayd.bus import Record
 from delayd.bus.memory import MemoryKafka
 
@@ -42,6 +44,7 @@ class Backlog:
 
 
 def _due_ms(record: Record) -> int:
-    headers = dict(record.headers)
-    due = int(headers.get("delayd-next-due", headers.get("delayd-due")) or 0)
+    headers = {name: (content or b"").decode() for name, content in record.headers}
+    planned_ms = planned_of(headers, f"{record.partition}/{record.offset}")
+    due = int(headers.get("delayd-next-due", planned_ms))
     return max(record.append_ms, due)  # far too, if a broker's clock had leapt

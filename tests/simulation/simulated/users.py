@@ -24,6 +24,7 @@ PAUSES_US = ((1_000, 50_000, 200_000, 900_000), (1_000, 50_000, 3_500_000))
 ASKED_AFTER_MS = ((-400, 60), (100, 900), (1_000, 3_500), (3_000, 7_000))
 """When cancels of one id are sent, from its due time on: the first may come too late, and what it
 was told must be told again."""
+WINDOWS = (b"50ms", b"700ms", b"3s")
 LATE = (b"1ms", b"20ms", b"300ms", b"2s", b"1h")
 OPEN_MS_MAX = 2_500
 """How long a user's transaction stays open, hiding what is behind it."""
@@ -273,4 +274,6 @@ def _drawn(chance: Random, value: bytes) -> Headers:
     number = crc32(value)
     if number % 4 == 0:
         wishes.append(("delayd-late", LATE[number // 4 % len(LATE)]))
+    if number % 5 == 0:
+        wishes.append(("delayd-window", WINDOWS[number // 5 % len(WINDOWS)]))
     return wishes

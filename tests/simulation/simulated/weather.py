@@ -92,6 +92,8 @@ class Weather:
     """What happens at the brokers by itself."""
     stuck_until_us: int = 0
     """When the stuck call goes on."""
+    frozen_until_us: int = 0
+    """When the process goes on that stands still longest."""
     stuck: Process | None = None
     """Whose call that is, or was."""
     at_deposition: Callable[[], None] = lambda: None
@@ -161,6 +163,8 @@ class Wire:
         if weather.strikes(weather.habits.freeze * weight):
             us = int(500_000 * 16 ** weather.chance.random())
             weather.inject("SIGSTOP", f"{self.process.name} at {what} for {us // 1_000} ms")
+            frozen_until_us = self._kernel.now_us + us
+            weather.frozen_until_us = max(weather.frozen_until_us, frozen_until_us)
             self._kernel.pause(self.process, us)
         took_us = weather.latency_us()
         if weather.strikes(weather.habits.slow * slow):

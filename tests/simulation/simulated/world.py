@@ -346,8 +346,9 @@ class World:
 
     def is_settled(self) -> bool:
         """Return whether the committed frontier has passed all that is due in the buffer."""
-        # A node whose call was stuck may be about to end.
-        is_at_rest = self.kernel.now_us > self.weather.stuck_until_us + REST_US
+        # A node whose call was stuck may be about to end; one that was frozen forgets late.
+        still_until_us = max(self.weather.stuck_until_us, self.weather.frozen_until_us)
+        is_at_rest = self.kernel.now_us > still_until_us + REST_US
         if not is_at_rest or not all(machine.is_up or machine.is_held for machine in self.machines):
             return False
         frontier = json.loads(committed(self.kafka, "delayd-frontier")[-1].value or b"")

@@ -3,11 +3,12 @@
 Source: docs/design/wishes.md.
 """
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from continuations import HOME, KEY, LIMITS, WITH_ID, body_of, continued, read
+from continuations import HOME, KEY, LIMITS, OFFSET, USER, WITH_ID, body_of, continued, read
 
 from delayd.bus import Headers, Record
 from delayd.request import (
@@ -19,14 +20,17 @@ from delayd.request import (
     Wishes,
     dead_body,
     dead_letter,
+    delivered,
     message_body,
     parse,
     turn_of,
     wishes_of,
     worth_until_ms_of,
 )
-from delayd.request.bodies import PLAIN_FIELDS
+from delayd.request.arrivals import arrival_of
+from delayd.request.bodies import PLAIN_FIELDS, planned_of
 from delayd.request.headers import WISH_HEADERS
+from delayd.request.spreading import planned_ms_of
 from replication.rules import Barrier, Rules
 from replication.settings import STEADY_RULES, WISHES_RULES
 
@@ -34,6 +38,7 @@ APPEND_MS = 1_700_000_000_000
 ASKED: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"10s")]
 TOLD: tuple[str, bytes | None] = ("delayd-receipt", b"yes")
 LATE: tuple[str, bytes | None] = ("delayd-late", b"5000ms")
+WINDOW: tuple[str, bytes | None] = ("delayd-window", b"60000ms")
 OLDER = replace(LIMITS, rules=Rules(STEADY_RULES))
 
 
@@ -95,6 +100,16 @@ def test_a_body_that_an_older_release_stored_has_fewer_wishes() -> None:
             "the header delayd-late is not supported by rules version 4, which this cluster runs:"
             " leave it out, or upgrade the cluster",
         ),
+        *(
+            (
+                name,
+                Reason.UNKNOWN_HEADER,
+                f"the header '{name}' is unknown, and names that start with delayd- are reserved:"
+                " known are delayd-topic, delayd-due, delayd-delay, delayd-level, delayd-key,"
+                " delayd-partition, delayd-op, delayd-id, delayd-redrive",
+            )
+            for name in ("delayd-window", "delayd-planned")
+        ),
     ],
 )
 def test_older_rules_refuse_them_as_ever_word_for_word(
@@ -120,7 +135,7 @@ def test_a_barrier_decides_by_the_place_of_the_record() -> None:
     """Rules: wishes-by-rules"""
     switched = replace(LIMITS, rules=Rules(STEADY_RULES, (Barrier(3, 7, WISHES_RULES),)))
     for header in WISH_HEADERS:
-        for offset in (6, 7):
+        for offset in (6, 7):  # the barrier itself is ruled by the older ones
             reject = refused((header, b"yes"), limits=switched, offset=offset)
             assert reject == refused((header, b"yes"), limits=OLDER, offset=offset)
     assert accepted(TOLD, limits=switched, offset=8).is_told
@@ -150,13 +165,105 @@ def test_a_reject_is_told_under_its_source_if_it_asks_for_receipts() -> None:
 def test_lateness_is_a_span(text: str, late_ms: int) -> None:
     body = message_body(accepted(("delayd-late", text.encode())))
     assert wishes_of(body) == Wishes(late_ms=late_ms)
-    assert worth_until_ms_of(body) == APPEND_MS + 10_000 + late_ms
+    assert worth_until_ms_of(body, 3, 7) == APPEND_MS + 10_000 + late_ms
 
 
 @pytest.mark.parametrize("text", ["0ms", "0d", "366d", "10", "s", "1.5s", "-1s", "1 s", "9" * 16])
 def test_no_other_lateness_is_taken(text: str) -> None:
     reject = refused(("delayd-late", text.encode()))
     assert reject.reason is Reason.BAD_LATE and "from 1ms to 365d" in reject.detail
+
+
+@pytest.mark.parametrize("text", ["0ms", "25h", "2d", "10", "s", "1.5s", "-1s", "1 s", "9" * 16])
+def test_no_other_window_is_taken(text: str) -> None:
+    reject = refused(("delayd-window", text.encode()))
+    assert reject.reason is Reason.BAD_WINDOW and "from 1ms to 1d" in reject.detail
+
+
+@pytest.mark.parametrize(("name", "number"), [("order-4711", 0x173D0DDB), ("3/17", 0x9C681E51)])
+def test_a_place_in_a_window_is_the_share_that_the_name_has_of_32_bits(
+    name: str, number: int
+) -> None:
+    """The numbers are those of `printf NAME | sha256sum`.
+
+    Rules: window-by-name
+    """
+    for window_ms in (1, 50, 60_000, 86_400_000):
+        planned_ms = planned_ms_of(APPEND_MS, window_ms, name)
+        assert planned_ms == APPEND_MS + window_ms * number // 2**32
+        assert APPEND_MS <= planned_ms < APPEND_MS + window_ms
+    assert planned_ms_of(APPEND_MS, None, name) == APPEND_MS
+
+
+@pytest.mark.parametrize("form", ["order-{}", "2/{}"])
+def test_a_crowd_is_spread_evenly(form: str) -> None:
+    """Rules: window-by-name"""
+    count, seconds = 60_000, 60
+    places = Counter(
+        planned_ms_of(0, seconds * 1_000, form.format(n)) // 1_000 for n in range(count)
+    )
+    assert places.keys() == {*range(seconds)}
+    assert max(places.values()) < 1.15 * count / seconds
+    assert min(places.values()) > 0.85 * count / seconds
+
+
+def test_a_window_moves_the_rank_and_not_the_due_time_that_is_told() -> None:
+    """Rules: window-by-name"""
+    request = accepted(WINDOW, offset=17)
+    due_ms = APPEND_MS + 10_000
+    planned_ms = planned_ms_of(due_ms, 60_000, "3/17")
+    assert (request.asked_due_ms, request.due_ms) == (due_ms, planned_ms)
+    body = message_body(request)
+    assert planned_of(body, 3, 17) == planned_ms != due_ms
+    headers = dict(delivered(body, fired_ms=planned_ms, source="3/17").headers)
+    assert headers["delayd-due"] == b"%d" % due_ms
+    assert headers["delayd-planned"] == b"%d" % planned_ms
+    late = accepted(WINDOW, LATE, offset=17)
+    assert worth_until_ms_of(message_body(late), 3, 17) == planned_ms + 5_000
+
+
+def test_under_an_id_the_place_is_the_same_however_often_it_is_sent() -> None:
+    """Rules: window-by-name"""
+    asked: Headers = [*ASKED[:1], ("delayd-due", b"%d" % APPEND_MS), WITH_ID, WINDOW]
+    planned = set()
+    for offset in (7, 8):
+        request = parse(Record(HOME, offset, 0, APPEND_MS, KEY, b"v", asked), LIMITS)
+        assert isinstance(request, Request)
+        planned.add(request.due_ms)
+    assert planned == {planned_ms_of(APPEND_MS, 60_000, KEY.decode())}
+
+
+def test_the_longest_delay_is_judged_by_the_planned_time() -> None:
+    """Rules: window-by-name"""
+    longest: Headers = [ASKED[0], ("delayd-delay", b"%dms" % (LIMITS.max_delay_ms - 30_000))]
+    outcomes = {type(outcome(WINDOW, asked=longest, offset=offset)) for offset in range(20)}
+    assert outcomes == {Request, Reject}
+    for offset in range(20):
+        planned_ms = planned_ms_of(LIMITS.max_delay_ms - 30_000, 60_000, f"3/{offset}")
+        is_too_far = planned_ms > LIMITS.max_delay_ms
+        found = outcome(WINDOW, asked=longest, offset=offset)
+        assert isinstance(found, Reject) == is_too_far
+
+
+def test_what_continues_a_message_is_planned_as_that_was() -> None:
+    """Rules: window-by-name, wishes-kept"""
+    for more in ([], [WITH_ID]):
+        body = body_of(WINDOW, *more)
+        request = read(continued(body))
+        assert isinstance(request, Request)
+        again = message_body(request)
+        assert planned_of(again, HOME, 500) == planned_of(body, HOME, OFFSET)
+        written = delivered(again, fired_ms=5, source=f"{HOME}/500")
+        record = Record(0, 0, 0, 0, written.key, written.value, written.headers)
+        arrival = arrival_of(record)
+        assert arrival is not None and arrival.headers == USER
+        assert arrival.asked_due_ms == APPEND_MS + 10_000
+
+
+def test_a_request_may_not_say_when_it_is_planned() -> None:
+    reject = refused(("delayd-planned", b"1"))
+    assert reject.reason is Reason.UNKNOWN_HEADER
+    assert "one that delayd writes" in reject.detail
 
 
 def digest_with(*headers: tuple[str, bytes | None]) -> bytes:
@@ -173,13 +280,15 @@ def test_a_receipt_does_not_tell_requests_apart() -> None:
 
 def test_lateness_tells_requests_apart_as_it_was_sent() -> None:
     texts = (b"1s", b"1000ms", b"2s")
-    assert len({digest_with(), *(digest_with(("delayd-late", text)) for text in texts)}) == 4
+    for name in ("delayd-late", "delayd-window"):
+        assert len({digest_with(), *(digest_with((name, text)) for text in texts)}) == 4
+    assert digest_with(("delayd-late", b"1s")) != digest_with(("delayd-window", b"1s"))
 
 
 def test_what_continues_a_message_keeps_its_wishes() -> None:
     """Rules: wishes-kept"""
     for more in ([], [WITH_ID]):
-        body = body_of(TOLD, LATE, *more)
+        body = body_of(TOLD, LATE, WINDOW, *more)
         request = read(continued(body))
         assert isinstance(request, Request)
         assert request.wishes == wishes_of(body) != Wishes()
@@ -187,6 +296,8 @@ def test_what_continues_a_message_keeps_its_wishes() -> None:
 
 def test_a_dead_letter_asks_for_them_again() -> None:
     """Rules: wishes-kept"""
-    dead = dead_body(body_of(TOLD, LATE), reason=Reason.DEAD, detail="x", origin="3/7", attempts=1)
+    dead = dead_body(
+        body_of(TOLD, LATE, WINDOW), reason=Reason.DEAD, detail="x", origin="3/7", attempts=1
+    )
     letter = dead_letter(dead, source="3/9")
-    assert {TOLD, LATE} <= {*letter.headers}
+    assert {TOLD, LATE, WINDOW} <= {*letter.headers}

@@ -53,6 +53,10 @@ class Delivered(In):
         str | None,
         Field(description="As delayd-late: later than due and this it expires.", max_length=64),
     ] = None
+    window: Annotated[
+        str | None,
+        Field(description="As delayd-window: it may go out so much later.", max_length=64),
+    ] = None
     receipts: Annotated[
         bool, Field(description="Write all its receipts: scheduled and delivered, too.")
     ] = False
@@ -84,6 +88,7 @@ class Delivered(In):
             "headers": [(each.name, each.value) for each in self.headers],
             "partition": self.partition,
             "late": self.late,
+            "window": self.window,
             "receipts": self.receipts,
         }
 

@@ -129,7 +129,7 @@ puts_back = st.sampled_from([("", 0), ("", 0), ("0/3", 0), ("0/3", 2)])
 
 
 lateness = st.none() | st.sampled_from([1, 5, 8, 10**9])
-wishes = st.builds(Wishes, is_told=st.booleans(), late_ms=lateness)
+wishes = st.builds(Wishes, is_told=st.booleans(), late_ms=lateness, window_ms=lateness)
 
 
 @st.composite

@@ -48,7 +48,9 @@ def fill(node: OneNode, count: int = MESSAGES, *, special: float = 0.02) -> None
             topic = random.choice(("nowhere", "rated", topic))
             more.append(("delayd-partition", b"%d" % random.randrange(2)))
         if kind > 1 - special:
-            more.append(random.choice((("delayd-receipt", b"yes"), ("delayd-late", b"3s"))))
+            wishes = (("receipt", b"yes"), ("late", b"3s"), ("window", b"2s"))
+            name, content = random.choice(wishes)
+            more.append((f"delayd-{name}", content))
         key_id = f"id-{number % 50}" if special / 2 < kind < 2 * special else None
         value = b"x" * random.choice((0, 10, 300))
         node.send(topic, due_ms, id=key_id, value=value, more=more)

@@ -12,6 +12,7 @@ import pytest
 from manual_clock import START_MS
 from one_node import Maker, OneNode, nodes_in
 
+from delayd.request.spreading import planned_ms_of
 from replication.settings import STEADY_RULES
 
 TOLD = [("delayd-receipt", b"yes")]
@@ -186,3 +187,36 @@ def test_a_replace_expires_and_a_cancel_comes_first(make: Maker) -> None:
     pass_time(node, 0)
     pass_time(node, 0)
     assert told(node)[-1][1] == "too-late"
+
+
+def test_a_crowd_with_a_window_goes_out_in_planned_order_and_not_before(make: Maker) -> None:
+    """Rules: window-by-name, never-early"""
+    node = make("orders")
+    due_ms = START_MS + 1_000
+    for _ in range(40):
+        node.send("orders", due_ms, more=[("delayd-window", b"2s")])
+    for _ in range(40):
+        pass_time(node, 100)
+    found = [dict(record.headers) for record in node.read("orders")]
+    planned = [int(each["delayd-planned"] or 0) for each in found]
+    assert len(found) == 40 and planned == sorted(planned)
+    assert {each["delayd-due"] for each in found} == {b"%d" % due_ms}
+    assert planned[0] < due_ms + 400 and planned[-1] > due_ms + 1_600
+    for each, planned_ms in zip(found, planned, strict=True):
+        assert 0 <= int(each["delayd-fired"] or 0) - planned_ms <= 101
+
+
+def test_a_retry_says_when_its_message_was_planned(make: Maker) -> None:
+    """Rules: window-by-name, wishes-kept"""
+    node = make(retry_delays_ms=(100,) * 20)
+    node.send("later", START_MS, more=[("delayd-window", b"300ms")])
+    for _ in range(6):
+        pass_time(node, 100)
+    node.kafka.create_topic("later", 1, {"message.timestamp.type": "LogAppendTime"})
+    for _ in range(4):
+        node.targets.forget()
+        pass_time(node, 200)
+    [record] = node.read("later")
+    headers = dict(record.headers)
+    assert headers["delayd-origin"] == b"0/0" != headers["delayd-source"]
+    assert headers["delayd-planned"] == b"%d" % planned_ms_of(START_MS, 300, "0/0")

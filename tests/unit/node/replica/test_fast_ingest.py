@@ -81,6 +81,7 @@ NOT_FAST: Final[dict[str, Headers]] = {
     "an unknown header of delayd's": [TOPIC, DELAY, ("delayd-x", b"1")],
     "a wish": [TOPIC, DELAY, ("delayd-receipt", b"yes")],
     "a lateness": [("delayd-late", b"1h"), TOPIC, DELAY],
+    "a window": [TOPIC, ("delayd-window", b"1h"), DELAY],
 }
 
 
