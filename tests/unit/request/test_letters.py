@@ -14,6 +14,7 @@ from delayd.request import (
     Reject,
     Request,
     RequestLimits,
+    Wishes,
     conflict_body,
     continuation,
     dead_body,
@@ -385,3 +386,21 @@ def test_an_id_that_can_be_kept_is_kept() -> None:
     letter = undelivered(record(TOPIC, DELAY, ("delayd-id", b"k")))
     redrive, request = sent(letter, Correction(without_id=True))
     assert (request.id, redrive.lost_id) == ("k", None)
+
+
+def test_a_redrive_without_a_new_time_leaves_lateness_out() -> None:
+    """docs/design/wishes.md: it was due long ago, and would expire again at once."""
+    wishes = (("delayd-late", b"1000ms"), ("delayd-window", b"5000ms"), ("delayd-receipt", b"yes"))
+    letter = undelivered(record(TOPIC, DELAY, *wishes))
+    assert {*wishes} <= {*letter.headers}
+    redrive, request = sent(letter)
+    assert request.wishes == Wishes(is_told=True, window_ms=5_000)
+    assert "delayd-late" not in dict(redrive.headers)
+    _, request = sent(letter, Correction(when=("delayd-delay", "1s")))
+    assert request.wishes == Wishes(True, 1_000, 5_000)
+
+
+def test_a_delivered_record_that_was_sent_again_is_redriven_without_what_delayd_wrote() -> None:
+    written_before = (("delayd-planned", b"5"), ("delayd-fired", b"6"), ("delayd-source", b"0/1"))
+    redrive, _ = sent(rejected(record(TOPIC, DELAY, *written_before)))
+    assert not {name for name, _ in written_before} & dict(redrive.headers).keys()
