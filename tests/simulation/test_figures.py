@@ -60,14 +60,16 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     assert messages["delivered"] == done["delivered"] > 0
     put_back = sum(messages[fate] for fate in ("retried", "deferred", "smoothed"))
     assert put_back == done["retried"]
-    assert (messages["dead"], messages["killed"]) == (done["dead"], done["killed"])
+    died = messages["dead"] + messages["expired"]
+    assert (died, messages["killed"]) == (done["dead"], done["killed"])
     told = [json.loads(record.value or b"") for record in world.records("delayd-receipts")]
     assert summed([Counter(node.delivery.counters.verdicts) for node in nodes]) == Counter(
         receipt["verdict"] for receipt in told
     )
     letters = headers_of(world, "delayd-dead", "delayd-reason")
     assert summed([Counter(node.delivery.counters.letters) for node in nodes]) == letters
-    refused = {r: n for r, n in letters.items() if r not in (Reason.DEAD.slug, "conflict")}
+    of_messages = (Reason.DEAD.slug, Reason.EXPIRED.slug, "conflict")
+    refused = {r: n for r, n in letters.items() if r not in of_messages}
     for node in nodes:
         assert {
             reason: count for reason, count in node.ingestion.rejects.items() if count
