@@ -24,8 +24,8 @@ _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.REDRIVE: "the dead letter may be redriven or not",
 }
 _REPEAT: Final[Mapping[Op, str]] = {
-    Op.SCHEDULE: "with an id repeat it unchanged: it is scheduled once; without one repeat it only "
-    "if a second delivery does no harm",
+    Op.SCHEDULE: "with an id repeat it unchanged before it is due: it is scheduled once; later, or "
+    "without an id, repeat it only if a second delivery does no harm",
     Op.CANCEL: "cancel the same id again: a repeated cancel gets a true answer",
     Op.REPLACE: "with a due time (at), repeat it unchanged: it is done once, and each repetition "
     "gets a true answer; with a delay, `delayd show ID` tells what is pending",

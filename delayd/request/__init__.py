@@ -53,7 +53,7 @@ from delayd.request.bodies import (
 from delayd.request.headers import size_of
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, BufferRecord, continuation
 from delayd.request.parser import parse
-from delayd.request.reasons import Reason, Reject
+from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.receipts import (
     ReceiptRecord,
     Verdict,
@@ -67,6 +67,7 @@ from delayd.request.request import Op, Request, RequestLimits, Turn, Wishes
 from delayd.request.settlements import Settled, settlement_records
 
 __all__ = [
+    "DIED",
     "INTERNAL_MARGIN_BYTES",
     "Body",
     "BufferRecord",

@@ -113,11 +113,13 @@ def _request_of(
     topic = target_of(fields, limits.prefix)
     due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=is_steady(version))
     planned_ms, wishes = due_ms, wishes_of(fields)
+    farthest_ms = due_ms  # Wherever in its window it is planned: luck refuses nothing.
     if wishes is not None and wishes.window_ms is not None:
+        farthest_ms += wishes.window_ms
         name = source_of(record.partition, record.offset) if id is None else id
         planned_ms = planned_ms_of(due_ms, wishes.window_ms, name)
-    if planned_ms - record.append_ms > limits.max_delay_ms:
-        raise _too_far(planned_ms - record.append_ms, limits.max_delay_ms)
+    if farthest_ms - record.append_ms > limits.max_delay_ms:
+        raise _too_far(farthest_ms - record.append_ms, limits.max_delay_ms)
     delivered_key = fields.get("delayd-key")
     if delivered_key is not None:
         key = delivered_key.encode()

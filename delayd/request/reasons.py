@@ -7,7 +7,7 @@ Invariants:
 """
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.request.request import Op
 
@@ -141,6 +141,11 @@ class Reason(Enum):
         "Mend the target, which the detail names: it does not exist, has no such partition, does"
         " not take such a size, or is compacted and the message has no key. Then redrive.",
     )
+
+
+DIED: Final = frozenset({Reason.DEAD.slug, Reason.EXPIRED.slug})
+"""Reasons of the letters that messages became in the step that gave them up; all others are of
+requests, which they answer."""
 
 
 class Reject(NamedTuple):

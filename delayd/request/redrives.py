@@ -19,7 +19,7 @@ from delayd.request.grammar import source_partition_of
 from delayd.request.headers import INTERNAL_HEADERS, PLANNED_TIME, WRITTEN_HEADERS
 from delayd.request.letters import Letter
 from delayd.request.parser import parse
-from delayd.request.reasons import Reason, Reject
+from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.request import Request, RequestLimits
 
 _DUES: Final = frozenset({"delayd-due", "delayd-delay", "delayd-level"})
@@ -136,7 +136,7 @@ def _headers(letter: Letter, redriven: str, correction: Correction) -> Headers:
     if correction.when is not None:
         dropped |= _DUES
         added.append((correction.when[0], correction.when[1].encode()))
-    else:
+    elif letter.reason in DIED:
         dropped.add("delayd-late")  # it was due long ago, and who redrives it wants it all the same
     added.append(("delayd-redrive", redriven.encode()))
     return [header for header in letter.headers if header[0] not in dropped] + added

@@ -125,6 +125,10 @@ PLANTED: dict[str, tuple[str, Callable[[FrontierRecord, FrontierRecord], Frontie
         lambda it, _: counted(it, delivered=it.counts.delivered + 1),
     ),
     "one given up more": ("frontier-false", lambda it, _: counted(it, dead=it.counts.dead + 1)),
+    "one given up and not delivered": (
+        "frontier-false",
+        lambda it, _: counted(it, delivered=it.counts.delivered - 1, dead=it.counts.dead + 1),
+    ),
     "another digest": ("frontier-false", lambda it, _: replace(it, digest=it.digest + 1)),
 }
 

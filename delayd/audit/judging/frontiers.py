@@ -139,8 +139,15 @@ def _false_claims(
         "step %d delivered as many as it says, but others: their digest is %d and not %d",
         *("step", expected, "digest"),
     )
-    reason = F.when(F.col("delivered") + F.col("dead") != F.col("held"), miscounted).when(
-        F.col("digest") != expected, others
+    misjudged = F.format_string(
+        "step %d says that it gave up %d messages; by its now %d had expired, and it had %d last"
+        " attempts",
+        *("step", "dead", "expired", "last"),
+    )
+    reason = (
+        F.when(F.col("delivered") + F.col("dead") != F.col("held"), miscounted)
+        .when(~F.col("dead").between(F.col("expired"), F.col("expired") + last), misjudged)
+        .when(F.col("digest") != expected, others)
     )
     return compared.select("offset", reason.alias("reason"))
 

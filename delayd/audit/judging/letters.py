@@ -24,6 +24,7 @@ from delayd.audit.judging.columns import (
 from delayd.audit.judging.contents import together
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.retention import is_uncertain, was_not_read
+from delayd.audit.judging.too_late import CLOCKS_APART_MS
 
 
 def judge_letters(
@@ -143,7 +144,9 @@ def _problem_of_dead() -> Column:
     is_other = ~F.col("record_hash").eqNullSafe(F.col("message_hash"))
     tried, is_expired = F.col("tried"), F.col("reason") == "expired"
     attempts = F.when(~is_expired, tried + 1).when(tried > 0, tried)
-    is_hasty = is_expired & ~is_true(F.col("timestamp_ms") > F.col("worth_until_ms"))
+    # It may be of another clock than the step's now, which judges it exactly (`frontiers.py`).
+    stamped_ms = F.col("timestamp_ms") + CLOCKS_APART_MS
+    is_hasty = is_expired & ~is_true(stamped_ms > F.col("worth_until_ms"))
     return (
         F.when(F.col("is_delivered"), "the message that it is of was delivered")
         .when(is_killed, "the message that it is of had been killed before")

@@ -310,10 +310,10 @@ def _topic_reason(settings: Settings) -> Column:
 
 
 def _far_reason(settings: Settings) -> Column:
-    planned_ms = F.col("planned_ms")
-    distance_ms = F.try_subtract(planned_ms, F.col("append_ms"))
+    farthest_ms = F.try_add(F.col("asked_due_ms"), F.coalesce(_window_ms(), F.lit(0)))
+    distance_ms = F.try_subtract(farthest_ms, F.col("append_ms"))
     # A delay that is beyond 63 bits is too far as well.
-    return F.when(planned_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
+    return F.when(farthest_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
 
 
 def _due_reason() -> Column:
@@ -349,6 +349,12 @@ def _wish_reason() -> Column:
     )
 
 
+def _window_ms() -> Column:
+    """Return the window; null without one, or one that is refused."""
+    asked_ms = delay_ms_of(F.col("control")["window"])
+    return F.when(is_true(asked_ms <= _WINDOW_MS_MAX), asked_ms)
+
+
 def _planned_ms() -> Column:
     """Return the due time, spread over the window by the first 32 bits of the SHA-256 of the id,
     else of the origin."""
@@ -356,10 +362,7 @@ def _planned_ms() -> Column:
     own = F.when(F.col("is_internal"), control["origin"])
     name = F.coalesce(control["id"], own, source_text())
     number = F.conv(F.substring(F.sha2(name.cast("binary"), 256), 1, 8), 16, 10).cast("bigint")
-    window_ms = F.when(
-        is_true(delay_ms_of(control["window"]) <= _WINDOW_MS_MAX), delay_ms_of(control["window"])
-    )
-    spread_ms = F.shiftright(window_ms * number, 32)
+    spread_ms = F.shiftright(_window_ms() * number, 32)
     return F.try_add(F.col("asked_due_ms"), F.coalesce(spread_ms, F.lit(0)))
 
 

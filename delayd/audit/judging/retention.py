@@ -61,12 +61,13 @@ def unproven_of(messages: DataFrame, bounds: Bounds) -> DataFrame:
 def deserted_of(logged: DataFrame, missing: Sequence[str], bounds: Bounds) -> DataFrame:
     """Of targets that do not exist, those that did: topic.
 
-    What is over, but was neither requeued nor killed, nor tried so often that it may be a dead
-    letter, must have been delivered. To what never existed nothing is.
+    What is over, but was neither requeued nor killed, nor may be a dead letter because it was tried
+    so often or was too late, must have been delivered. To what never existed nothing is.
     """
     is_over = F.coalesce("continued_by", "killed_by").isNull() & is_done(bounds.frontier)
+    may_have_died = is_last_attempt(bounds) | F.col("late_ms").isNotNull()
     stored = logged.where(F.col("topic").isin(*missing) & F.col("stored"))
-    return stored.where(is_over & ~is_last_attempt(bounds)).select("topic").distinct()
+    return stored.where(is_over & ~may_have_died).select("topic").distinct()
 
 
 def is_last_attempt(bounds: Bounds) -> Column:

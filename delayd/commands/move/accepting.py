@@ -19,14 +19,12 @@ from delayd.bus.reading import read_between
 from delayd.cluster.topics import last_frontier
 from delayd.commands.move.progress import Progress
 from delayd.commands.move.requests import content_of
-from delayd.request import Reason, Verdict
+from delayd.request import DIED, Verdict
 from delayd.runtime.clock import Clock
 from replication.settings import Settings
 
 RECORDS_MAX: Final = 10_000
 POLL_S: Final = 0.2
-_LATER: Final = frozenset({Reason.DEAD.slug, Verdict.EXPIRED.slug})
-"""Reasons of letters whose message was accepted, and then could not be delivered."""
 
 
 class NotTaken(NamedTuple):
@@ -134,7 +132,7 @@ def accepted(
         headers = dict(record.headers)
         source = _text(headers.get("delayd-source"))
         why = _text(headers.get("delayd-reason"))
-        if why not in _LATER and places.hold_source(source):
+        if why not in DIED and places.hold_source(source):
             id = headers.get("delayd-id")
             detail = _text(headers.get("delayd-detail"))
             found.not_taken[source] = NotTaken(

@@ -21,7 +21,7 @@ from delayd.bus.reading import records_between
 from delayd.commands.move.requests import content_of
 from delayd.commands.move.source import Message, Source
 from delayd.errors import MoveError
-from delayd.request import Reason, Verdict, asked_due_of, id_of, source_of
+from delayd.request import DIED, asked_due_of, id_of, source_of
 from delayd.request.arrivals import arrival_of
 from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
 from delayd.request.letters import letter_of
@@ -38,7 +38,6 @@ behind loses what is older. Less than the 15 minutes for which a wheel keeps wha
 FIRST_RECORDS: Final = 200
 """Records at the start of each partition that are looked at: what is the oldest?"""
 BATCH: Final = 5_000
-_DIED: Final = frozenset({Reason.DEAD.slug, Verdict.EXPIRED.slug})
 
 Ends = dict[str, dict[int, int]]
 """Where topics end, by topic and partition."""
@@ -224,6 +223,6 @@ def _note_delivery(found: Copies, topic: str, record: Record, oldest: dict[int, 
 
 def _note_letter(found: Copies, record: Record) -> None:
     letter = letter_of(record)
-    if letter is not None and letter.reason in _DIED:
+    if letter is not None and letter.reason in DIED:
         content = content_of(letter.key, letter.value, letter.headers)
         found.dead.add(_DeadCopy(letter.source, content))

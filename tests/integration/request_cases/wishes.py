@@ -270,10 +270,10 @@ def window_cases() -> Iterable[Case]:
         key=id,
         told=REJECTED,
     )
-    id = b"window-2"  # its place in the window is beyond the longest delay
+    id = b"window-2"  # the end of its window is beyond the longest delay
     yield refused(
         name,
-        "planned beyond the longest delay",
+        "a window that ends beyond the longest delay",
         (name, b"1d"),
         ("delayd-id", id),
         ("delayd-delay", b"40d"),

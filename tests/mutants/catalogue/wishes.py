@@ -82,11 +82,11 @@ WISHES = (
     ),
     one_edit(
         "far-by-the-asked-time",
-        "the longest delay holds for the planned time",
+        "the longest delay holds for the end of the window",
         "wishes.md#wishes",
         "delayd/request/parser.py",
-        "if planned_ms - record.append_ms > limits.max_delay_ms:",
+        "if farthest_ms - record.append_ms > limits.max_delay_ms:",
         "if due_ms - record.append_ms > limits.max_delay_ms:",
-        f"{READ}::test_the_longest_delay_is_judged_by_the_planned_time",
+        f"{READ}::test_the_longest_delay_holds_for_the_end_of_the_window",
     ),
 )

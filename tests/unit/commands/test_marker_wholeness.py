@@ -34,6 +34,7 @@ from delayd.bus.raw import Batch, Place, ProducerEpoch
 from delayd.commands.recover.marker.deciding import Fate
 from delayd.commands.recover.marker.pieces import OWNER
 from delayd.commands.recover.marker.wholeness import Lack
+from delayd.request import DIED
 from replication.record import encode
 
 CONTINUED: tuple[Headers, bytes] = ([("delayd-continues", b"1")], b"")
@@ -44,6 +45,10 @@ REFUSED: tuple[Headers, bytes] = (
 )
 FAILED: tuple[Headers, bytes] = (
     [("delayd-reason", b"dead"), ("delayd-source", b"1/110")],
+    b"",
+)
+EXPIRED: tuple[Headers, bytes] = (
+    [("delayd-reason", b"expired"), ("delayd-source", b"1/110")],
     b"",
 )
 NEXT = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
@@ -60,6 +65,7 @@ WRITTEN = {
     "settled": (BUFFER, SETTLED, {}, Lack(answers=1)),
     "refused": (DEAD, REFUSED, {"answers": 1}, Lack(answers=1)),
     "dead": (DEAD, FAILED, {"dead": 1}, Lack(messages=1)),
+    "expired": (DEAD, EXPIRED, {"dead": 1}, Lack(messages=1)),
     "answered": (RECEIPTS, ANSWERED, {"answers": 1}, Lack(answers=1)),
 }
 """What a step writes beside its deliveries: where, what, how it is counted, and what is lacking
@@ -87,7 +93,7 @@ def test_a_step_that_has_lost_something_else_is_no_whole_one(kind: str) -> None:
     assert endings(plan) == {A: False, B: False, FRONTIER: False} and not plan.problems
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WRITTEN if kind != "dead"])
+@pytest.mark.parametrize("kind", [kind for kind in WRITTEN if kind not in DIED])
 def test_a_step_is_whole_with_all_that_it_has_written(kind: str) -> None:
     plan = played(kind, is_lost=False, a=LOST, b=LOST, end=LOST).plan(full(1))
     assert endings(plan) == dict.fromkeys((A, B, FRONTIER, WRITTEN[kind][0]), True)
@@ -102,7 +108,7 @@ def test_what_a_visible_step_has_lost_is_told_of(kind: str) -> None:
     assert endings(plan) == {A: True} and not plan.missing
 
 
-@pytest.mark.parametrize("kind", ["requeued", "dead"])
+@pytest.mark.parametrize("kind", ["requeued", *sorted(DIED)])
 def test_no_frontier_becomes_visible_while_requeued_or_dead_messages_are_nowhere(kind: str) -> None:
     plan = played(kind, is_lost=True, a=COMMIT, b=COMMIT, end=LOST).plan(full(1))
     assert not plan.endings and len(plan.problems) == 1

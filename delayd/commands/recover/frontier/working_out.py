@@ -11,7 +11,7 @@ from delayd.commands.move.planning import OTHER, TOPICS_MAX, Listed
 from delayd.commands.move.requests import Named, content_of
 from delayd.commands.move.source import Stored
 from delayd.commands.recover.frontier.clues import Clues
-from delayd.request import Reason, Verdict, asked_due_of, id_of, origin_of, source_of
+from delayd.request import DIED, asked_due_of, id_of, origin_of, source_of
 from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
 from delayd.wheel import FrameKind
 from replication.frontier import Frontier
@@ -20,8 +20,6 @@ from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, lowered
 
 NOT_STORED = frozenset({"duplicate", "conflict", "rejected"})
 """Verdicts on a schedule that was refused."""
-DIED = frozenset({Reason.DEAD.slug, Verdict.EXPIRED.slug})
-"""Reasons of dead letters about messages. All others are about requests that were refused."""
 
 
 class Wheel(Protocol):

@@ -26,7 +26,7 @@ from zlib import crc32
 from delayd.bus import Headers, Record
 from delayd.bus.raw import Batch, Marker, Place, ProducerEpoch
 from delayd.cluster.frontier_log import unreadable
-from delayd.request import Reason, Verdict
+from delayd.request import DIED, Verdict
 from delayd.request.grammar import number_of
 from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
 from replication.settings import Settings
@@ -35,6 +35,10 @@ OWNER: Final = "delayd-recover"
 """The owner of frontier records that this program writes."""
 UNFINISHED_MS: Final = 1 << 62
 """Stands for the `now` of a step that wrote to the buffer, and then no frontier record."""
+
+_OF_MESSAGES: Final = frozenset(
+    each.slug for each in (Verdict.DELIVERED, Verdict.DEAD, Verdict.EXPIRED)
+)
 
 
 class Kind(Enum):
@@ -326,7 +330,7 @@ class Steps:
             return StepName(producer, said)
         if run.kind is Kind.BUFFER:
             return self._reaching(producer, _own_writes, record.partition, record.offset)
-        if run.kind is Kind.DEAD and header(record.headers, "delayd-reason") != Reason.DEAD.slug:
+        if run.kind is Kind.DEAD and header(record.headers, "delayd-reason") not in DIED:
             partition, _, offset = (header(record.headers, "delayd-source") or "").partition("/")
             if partition.isdigit() and offset.isdigit():
                 return self._reaching(producer, _offsets, int(partition), int(offset))
@@ -369,7 +373,7 @@ def _tally(kind: Kind, records: list[Record]) -> Tally:
             digest += crc32(source.encode())
         elif kind is Kind.BUFFER:
             requeued += header(record.headers, "delayd-continues") is not None
-        elif kind is Kind.DEAD and header(record.headers, "delayd-reason") == Reason.DEAD.slug:
+        elif kind is Kind.DEAD and header(record.headers, "delayd-reason") in DIED:
             dead += 1
         elif kind is Kind.DEAD or (kind is Kind.RECEIPTS and _is_answer(record)):
             answered.add(source)
@@ -379,7 +383,7 @@ def _tally(kind: Kind, records: list[Record]) -> Tally:
 
 def _is_answer(record: Record) -> bool:
     """Return whether a receipt is about a request: others are about what became of a message."""
-    return _said(record).get("verdict") not in (Verdict.DELIVERED.slug, Verdict.DEAD.slug)
+    return _said(record).get("verdict") not in _OF_MESSAGES
 
 
 def _same(record: Record) -> object:
