@@ -111,6 +111,7 @@ class Past:
             "op": op,
             "topic": topic,
             "due_ms": due_ms,
+            "planned_ms": due_ms,
             "rank_ms": rank_ms,
             "stored": stored,
             "lane": lane_of(topic, LANES),

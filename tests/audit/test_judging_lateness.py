@@ -44,6 +44,7 @@ def message_rows(chance: Random, count: int) -> list[Row]:
                 "topic": chance.choice(["orders", "orders", "mails"]),
                 "append_ms": append_ms,
                 "due_ms": due_ms,
+                "planned_ms": due_ms,
                 "rank_ms": time_ms + (10_000 if is_again else 0),
                 "fate": fate if offset else "lost",
                 "killed_ms": append_ms + 5 if fate == "cancelled" else None,

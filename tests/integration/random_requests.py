@@ -31,7 +31,7 @@ NAMES: Final = (
 CONTENTS: Final = (
     *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
     *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
-    *(b"yes", b"5m", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
+    *(b"yes", b"5d", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
 DUES: Final[Headers] = [("delayd-delay", b"10s"), ("delayd-due", b"1"), ("delayd-level", b"18")]
 WISHES: Final[Headers] = [

@@ -53,6 +53,8 @@ CATALOGUE: Mapping[str, Plant] = {
     **FRONTIER_DEFECTS,
 }
 DEFECTS_MIN = 30
+NOT_PLANTED = {"stale"}
+"""The load has no wishes; tests/audit/planting.py plants it."""
 
 
 @dataclass(slots=True)
@@ -139,7 +141,8 @@ def test_every_defect_is_found_by_its_name_and_nothing_else_is(
         assert len(at.on.past.buffer) >= count, "the load is too small"
         together = at.plant(CATALOGUE.values())
         at.check(at.audit.read("together"), together)
-        assert {each.fault for each in together} == {fault.slug for fault in Fault}
+        planted = {each.fault for each in together}
+        assert planted == {fault.slug for fault in Fault} - NOT_PLANTED
         assert len(CATALOGUE) >= DEFECTS_MIN
         if is_full:
             chosen = request.config.getoption("--defects").split(",")

@@ -117,7 +117,7 @@ def test_the_seeds_do_what_they_are_for() -> None:
     trace = "\n".join(line for run in runs for line in run.trace)
     assert [what for what in WHAT_NODES_MEET if what not in trace] == []
     assert sum(run.failovers for run in runs) > 100
-    assert sum(run.delivered for run in runs) > 1_000
+    assert sum(run.delivered for run in runs) > 900
     assert sum(run.late for run in runs) > 10
     assert sum(run.redriven for run in runs) > 50
     assert sum(run.refused_redrives for run in runs) > 20

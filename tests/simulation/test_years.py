@@ -15,7 +15,7 @@ from simulated.switching import SWITCH
 from delayd.bus import Record
 
 DAYS = 200
-SEEDS = (0, 1, 2, 3, 8, 19)
+SEEDS = (1, 2, 3, 8, 10, 19)
 """One test plays them, and sees what they are for. `make test` goes on after them."""
 FRESH_SEEDS = 1
 
