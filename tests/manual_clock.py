@@ -1,20 +1,12 @@
 """The clock of the tests."""
 
+import delayd.testing.clock as kit
+
 START_MS = 1_785_000_000_000
 
 
-class ManualClock:
-    """A clock that stands still until a test moves it: the port `Clock`."""
+class ManualClock(kit.ManualClock):
+    """A clock that stands still until a test moves it, at first at a time that all tests know."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
-        self.now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic_ns(self) -> int:
-        # A little fast, as it may be: so `now`, which keeps that back, is the ms that was set.
-        return self.monotonic_ms() * 1_000_201
+        super().__init__(now_ms)

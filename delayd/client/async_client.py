@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
-from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, connect
+from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, Connection, connect
 from delayd.client.errors import (
     RequestRefusedError,
     no_receipt,
@@ -41,7 +41,17 @@ class AsyncClient:
     """
 
     def __init__(self, bootstrap: str, **options: Unpack[ClientOptions]) -> None:
-        self._connection = connect(bootstrap, **options)
+        self._use(connect(bootstrap, **options))
+
+    @classmethod
+    def over(cls, connection: Connection) -> Self:
+        """Return one over this connection; of several, whoever closes ends all."""
+        made = cls.__new__(cls)
+        made._use(connection)
+        return made
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
         self._outbox, self._verdicts = self._connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="delayd-async")
         self._calls = asyncio.Semaphore(CALLS_MAX)

@@ -11,7 +11,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Response
-from memory_driver import connected
 from monitored_node import Desk
 from one_node import wait_for
 
@@ -24,6 +23,7 @@ from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.api.services import Requests, Services
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.runtime.clock import SystemClock
+from delayd.testing.driver import MemoryDriver, connected
 
 ALL = "a-token-for-everything"
 READER = "a-token-for-reading-only"
@@ -64,6 +64,7 @@ class ApiNode(Desk):
         lease = etcd.grant_lease(10**9)
         etcd.put_member("n", json.dumps({"admin": "127.0.0.1:1"}), lease.id)
         etcd.campaign(0, json.dumps({"node": "n"}), lease.id)
+        driver = MemoryDriver(self.kafka, self.bus)
         self.services = Services(
             weakref.proxy(self.view),
             self.bus,
@@ -71,7 +72,7 @@ class ApiNode(Desk):
             Access(
                 ApiTokens(TOKENS), Rates(clock, requests_per_s), anonymous_reads=anonymous_reads
             ),
-            Requests(lambda: connected(self.kafka, self.bus)),
+            Requests(lambda: connected(driver, "delayd-buffer", "delayd-receipts")),
         )
         self.app: FastAPI = build_app(weakref.proxy(self.view), services=self.services)
 

@@ -139,6 +139,11 @@ class Mastership:
         self._step()
         return True
 
+    def next_due_ms(self) -> int | None:
+        """Return when something may be due next, Unix ms; None if nothing is known to be."""
+        with self._replica.changed:
+            return self._planner.next_due_ms(self._clock.wall_ms())
+
     def close(self) -> None:
         """Discard the producer and the queue."""
         self.is_delivering = False

@@ -15,7 +15,7 @@ PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
 
 def test_each_example_has_a_page_and_each_page_an_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir()} == set(PROGRAMS)
-    without_program = {"README", "python-client", "moving", "second-site"}
+    without_program = {"README", "python-client", "moving", "second-site", "testing"}
     assert {path.stem for path in GUIDES.glob("*.md")} - without_program == set(PROGRAMS)
 
 

@@ -217,7 +217,7 @@ def test_a_takeover_that_must_split_an_hour_first_shows_signs_of_life(
         turns += 1
         node.grant.withdrawn = turns == 12
 
-    monkeypatch.setattr(node, "_turn", turn)
+    monkeypatch.setattr(node, "turn", turn)
     with pytest.raises(AssertionError):
         node.lead()
     assert turns == 12 and node.replica.wheel.stats().hours == 1
