@@ -23,8 +23,8 @@ from delayd.runtime.native.rows import RowReader
 from replication.rules import is_steady
 from replication.settings import TRACING_HEADERS
 
-PLAIN_RUN_MIN: Final = 16
-"""Fewer plain records in a row become rows: a call takes as long as some of them do."""
+PLAIN_RUN_MIN: Final = 8
+"""Fewer plain records in a row become rows: a call takes as long as five of them do."""
 OFFSET_FIELD: Final = 2
 """Of `RECORD`."""
 
@@ -80,15 +80,16 @@ class FlatIngest:
         for stretch in records.survey.stretches:
             left = stretch.count
             while left >= PLAIN_RUN_MIN:
-                # They come first, and a run is packed by what holds after them.
-                rejected += self._take_others(replica, data, begin, at, has_rows)
-                begin = at
                 offset = RECORD.unpack_from(data, at)[OFFSET_FIELD]
                 rules = replica.pack_rules(stretch.partition, offset)
                 run = self._packer.pack(data, at, records.place_of(done + left), rules)
                 if isinstance(run, int):
                     done, left = done + run, left - run
                     at = records.place_of(done)
+                elif begin < at:
+                    # They come first, and a run is packed by what holds after them.
+                    rejected += self._take_others(replica, data, begin, at, has_rows)
+                    begin = at
                 elif replica.take_run(offset, run, rules):
                     done, left = done + run.taken, left - run.taken
                     at = begin = at + run.taken_bytes

@@ -20,6 +20,11 @@ BATCH_RECORDS_MAX = 1_000
 """About a megabyte of objects, which fits the caches of a processor: with 2,000 a message took a
 tenth more of its time. How long the master's lock is held by one of them depends on it, too."""
 POLL_MS = 50
+FOLLOW_PAUSE_MS = 20
+"""A follower reads the records of this time at once: to wake up for each batch of the brokers costs
+more than to take in its records."""
+PAUSE_RECORDS_MAX = 500
+"""After more of them it reads on: it has to catch up."""
 NOTE_MS = 500
 """How often it is noted how far the buffer was read, for whoever compares that with its end."""
 REJECT_LINES_PER_S = 20
@@ -87,7 +92,9 @@ class IngestLoop:
                 self.progressed_ms = self._clock.monotonic_ms()
                 timeout_ms = 0 if is_splitting else POLL_MS
                 if self._replica.takes_in():
-                    self._ingest(timeout_ms)
+                    count = self._ingest(timeout_ms)
+                    if 0 < count < PAUSE_RECORDS_MAX:
+                        self._replica.pause_ingest(FOLLOW_PAUSE_MS)
                 else:
                     self._stopping.wait(timeout_ms / 1000)
                 is_splitting = self._replica.split_some(self._clock.wall_ms())
@@ -101,16 +108,18 @@ class IngestLoop:
         finally:
             self._consumer.close()
 
-    def _ingest(self, timeout_ms: int) -> None:
+    def _ingest(self, timeout_ms: int) -> int:
+        """Take in what has come; return how many records that was."""
         # It returns without the records: what the next poll makes gets their memory, which is in
         # the processor's cache.
         records = self._consumer.poll(BATCH_RECORDS_MAX, timeout_ms)
         if not records:
-            return
+            return 0
         rejected = self._replica.take(records)
         self._rejects.note(rejected)
         self.rejects.update(each.reject.reason.slug for each in rejected)
         self.delay_ms = self._clock.wall_ms() - records[0].append_ms
+        return len(records)
 
     def _note_place(self) -> None:
         partitions = range(self._replica.settings.partitions)

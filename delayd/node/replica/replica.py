@@ -84,6 +84,7 @@ class Replica:
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
         self._listener: ArrivalListener | None = None
+        self._is_awaited = False  # by a takeover
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
         self._forgot_at_count = 0
@@ -106,15 +107,9 @@ class Replica:
             self._states = [LogState(0, 0)] * settings.partitions
             self._epochs = [-1] * settings.partitions
         else:
-            self._states = [
-                LogState(*state)
-                for state in zip(
-                    progress.offsets,
-                    progress.log_ms,
-                    progress.leap_ms or self._resume_at,
-                    strict=True,
-                )
-            ]
+            leaps_ms = progress.leap_ms or self._resume_at
+            states = zip(progress.offsets, progress.log_ms, leaps_ms, strict=True)
+            self._states = [LogState(*state) for state in states]
             self._epochs = list(progress.leader_epochs)
             self._reached = progress.reached or progress.offsets
             self._resumed_frontier = progress.frontier
@@ -295,8 +290,20 @@ class Replica:
         """Wait until this node has ingested all that a frontier took into account; False if the
         time ran out."""
         with self.changed:
-            return self.changed.wait_for(
-                lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
+            self._is_awaited = True
+            self.changed.notify_all()
+            try:
+                return self.changed.wait_for(
+                    lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
+                )
+            finally:
+                self._is_awaited = False
+
+    def pause_ingest(self, pause_ms: int) -> None:
+        """Wait so long, unless somebody waits for what is ingested: a master, or a takeover."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self._is_awaited or self._listener is not None, pause_ms / 1000
             )
 
     def attach(self, listener: ArrivalListener) -> None:
@@ -314,19 +321,17 @@ class Replica:
         Hours of many messages take minutes: whoever waits for them must show signs of life.
         """
         reached_ms = frontier.highest_cursor.due_ms
-        if self._is_whole_to(slot_of(reached_ms)):
+        slot = slot_of(reached_ms)
+        with self.changed:
+            self.wheel.advance(slot * SLOT_MS)
+            whole_below = self.wheel.whole_below
+        if whole_below is None or slot < whole_below:
             return True
         # An export holds splits until it is done.
         if not self.split_some(reached_ms):
             with self.changed:
                 self.changed.wait(SPLIT_RETRY_MS / 1000)
         return False
-
-    def _is_whole_to(self, slot: int) -> bool:
-        with self.changed:
-            self.wheel.advance(slot * SLOT_MS)
-            whole_below = self.wheel.whole_below
-            return whole_below is None or slot < whole_below
 
     def know(self, partition: int, id: str) -> tuple[IdState, list[Kill | None]] | None:
         """Return the state of an id, and the kill of each message that it killed last; None if
@@ -429,9 +434,7 @@ class Replica:
     def pending(self) -> Pending:
         """Return what is pending by the newest frontier that this node has read; takes the lock."""
         with self.changed:
-            counts = self.wheel.counts
-            hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
-            return Pending(counts.total, hours, dict(counts.topics))
+            return Pending.of(self.wheel.counts)
 
     def _forget_ids(self) -> None:
         """Drop what is not needed any more of ids, as fast as records bring new ones."""

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from delayd.request import Reject
 from delayd.wheel import Entry
+from delayd.wheel.counts import PendingCounts
 
 
 class Rejected(NamedTuple):
@@ -23,6 +24,12 @@ class Pending(NamedTuple):
     """By hour (hours since 1970) of their due time."""
     topics: dict[str, int]
     """By target."""
+
+    @classmethod
+    def of(cls, counts: PendingCounts) -> "Pending":
+        """Return what a wheel has counted."""
+        hours = {hour: sum(topics.values()) for hour, topics in counts.hours.items()}
+        return cls(counts.total, hours, dict(counts.topics))
 
 
 class ArrivalListener(Protocol):
