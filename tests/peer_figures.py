@@ -17,7 +17,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ class Peers:
     @property
     def data(self) -> Path:
         return self.nodes._directory / "data" / self.new
+
+    def lead(self) -> None:
+        """Start the donor, and see it lead."""
+        nodes = self.nodes
+        nodes.start(self.donor)
+        nodes.wait(
+            lambda: nodes.is_ready(self.donor) and nodes.master() == self.donor, READY_S, "it leads"
+        )
 
     def latenesses(self, meanwhile: Callable[[int], None]) -> dict[str, int]:
         """Return the lateness of a load at an even rate; `meanwhile` gets the time at which the
@@ -99,6 +108,14 @@ class Peers:
         return time.monotonic() - began
 
 
+@contextmanager
+def two_nodes(sizes: Sizes) -> Iterator[Peers]:
+    """A Kafka and an etcd with two nodes that were not started yet; the first is the donor."""
+    with brokers_at(None, Security.none()) as brokers, BenchNodes(brokers, 2) as nodes:
+        context = Context(brokers, sizes, lambda what: print(what, file=sys.stderr, flush=True))
+        yield Peers(context, nodes, *nodes.names)
+
+
 def main() -> None:
     """Print the figures."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -107,12 +124,9 @@ def main() -> None:
     asked.add_argument("--seconds", type=int, default=30)
     chosen = asked.parse_args()
     sizes = Sizes(runs=1, rate=chosen.rate, seconds=chosen.seconds, pending=chosen.pending)
-    with brokers_at(None, Security.none()) as brokers, BenchNodes(brokers, 2) as nodes:
-        donor, new = nodes.names
-        context = Context(brokers, sizes, lambda what: print(what, file=sys.stderr, flush=True))
-        peers = Peers(context, nodes, donor, new)
-        nodes.start(donor)
-        nodes.wait(lambda: nodes.is_ready(donor) and nodes.master() == donor, READY_S, "it leads")
+    with two_nodes(sizes) as peers:
+        context, nodes, donor, new = peers.context, peers.nodes, peers.donor, peers.new
+        peers.lead()
         context.tell("filling")
         schedule_far(context, nodes, chosen.pending)
         context.tell("lateness without a copy")
