@@ -381,9 +381,8 @@ STORAGE = (
         "records are ingested in the order of their offsets",
         "frontier.md#ingest",
         "delayd/node/replica/flat_ingest.py",
-        "                rejected += self._take_others(replica, data, begin, at, has_rows)\n"
-        "                begin = at\n",
-        "",
+        "elif begin < at:",
+        "elif begin > at:",
         f"{FLAT_INGEST}::test_what_is_not_plain_is_left_to_python_in_its_place",
     ),
     one_edit(
