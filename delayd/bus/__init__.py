@@ -129,6 +129,13 @@ class TransactionalProducer(Producer, Protocol):
     def begin(self) -> None:
         """Open a transaction."""
 
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], timeout_ms: int
+    ) -> None:
+        """Let the open transaction commit where a consumer group reads on, by (topic, number).
+
+        The group has no members: whoever holds the transactional id is the only one that reads."""
+
     def commit(self, timeout_ms: int) -> None:
         """Commit; all records were acknowledged before, or it raises."""
 
@@ -211,6 +218,14 @@ class Cluster(Protocol):
         """Return the first offset whose timestamp is `at_ms` (Unix ms) or later, by partition.
 
         Partitions without one are absent. Later records may have earlier timestamps."""
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """Return where a consumer group reads on in these partitions, (topic, number).
+
+        Those of which it has committed nothing are absent. Waits for open transactions that are
+        about to commit some."""
 
     def answering(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: int

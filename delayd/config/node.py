@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from delayd.config.cancel_on import RULES_MAX, CancelOn
 from delayd.config.cluster_key import refuse_weak_key
 from delayd.config.security import (
     FileSettings,
@@ -120,6 +121,9 @@ class NodeConfig(FileSettings):
     )
     """Records a second at most, by target: smoothing. Only the master's counts, so give all nodes
     the same."""
+    cancel_on: tuple[CancelOn, ...] = Field(default_factory=tuple, max_length=RULES_MAX)
+    """Topics of events that cancel messages (`delayd/config/cancel_on.py`). Only the master's
+    count, so give all nodes the same."""
     disk_free_min_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     """With less free space than this the node takes in no new messages, and goes on delivering."""
     snapshot_bytes_per_s: int = Field(default=64 * 1024 * 1024, ge=64 * 1024)
@@ -174,6 +178,15 @@ class NodeConfig(FileSettings):
     def _has_admin_pair(self) -> "NodeConfig":
         if problem := pair_problem("admin", self.admin_cert_file, self.admin_key_file):
             raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _reads_events(self) -> "NodeConfig":
+        for rule in self.cancel_on:
+            if rule.topic.startswith((self.prefix, "__")):
+                raise ValueError(
+                    f"cancel_on: {rule.topic} holds no events: it belongs to delayd or to Kafka"
+                )
         return self
 
     @model_validator(mode="after")

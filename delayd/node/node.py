@@ -31,6 +31,7 @@ from delayd.errors import (
     TopicMismatchError,
     WheelDiffersError,
 )
+from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
@@ -176,6 +177,7 @@ class Node:
         self._ingestion = self._new_ingest_loop(reads_carefully, timeout_ms)
         self._delivery = self._new_delivery_loop()
         self._probes = TargetProbes(bus, self._delivery)
+        self._cancel_bridge = self._new_cancel_bridge()
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
         self._control = self._new_control_loop(identity)
         self._member_keys = MemberKeys(
@@ -206,6 +208,7 @@ class Node:
             self._donor,
             MemberCheck(self._member_keys, identity.nonce, clock),
             self._comparisons,
+            self._cancel_bridge,
             surroundings.fetcher.told if surroundings.fetcher else None,
         )
 
@@ -259,6 +262,16 @@ class Node:
             on_spared=lambda: to_loop(self._probes.wake),
         )
 
+    def _new_cancel_bridge(self) -> CancelBridge:
+        return CancelBridge(
+            self._bus,
+            self._settings,
+            self._config.cancel_on,
+            self._clock,
+            lambda: self._delivery.is_delivering,
+            self._surroundings.threads,
+        )
+
     def _new_comparisons(self) -> Comparisons:
         config, to_loop = self._config, self._loop.call_soon_threadsafe
         timeout_ms = int(config.connect_timeout_s * 1000)
@@ -306,6 +319,7 @@ class Node:
         self._ingestion.start()
         self._delivery.start()
         self._comparisons.start()
+        self._cancel_bridge.start()
         control = asyncio.create_task(self._control.run())
         watch = asyncio.create_task(self._watch_kafka())
         probing = asyncio.create_task(self._probes.run())
@@ -320,6 +334,7 @@ class Node:
         ending.cancel()
         if not control.done():
             self._control.shut_down()
+        await asyncio.to_thread(self._cancel_bridge.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._donor.stop)
         await asyncio.to_thread(self._comparisons.stop, THREAD_STOP_S)

@@ -31,7 +31,7 @@ from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import Threads
 from replication.record import FrontierRecord
-from replication.settings import NAMED_BY_CLUSTER, SMOOTHING_RULES, Settings
+from replication.settings import EXACTLY_ONCE, NAMED_BY_CLUSTER, SMOOTHING_RULES, Settings
 
 log = structlog.get_logger()
 
@@ -75,6 +75,12 @@ def newest_of(
 def check_guarantee(config: NodeConfig, settings: Settings) -> None:
     """Raise ConfigError if the cluster was not made for the guarantee that this node is configured
     for."""
+    if config.cancel_on and settings.guarantee != EXACTLY_ONCE:
+        raise ConfigError(
+            f"cancel_on needs transactions, and the cluster {settings.cluster!r} was made for "
+            f"{settings.guarantee!r}",
+            remedy="leave cancel_on out, and cancel by a program of your own",
+        )
     if config.guarantee in ("either", settings.guarantee):
         return
     raise ConfigError(

@@ -72,6 +72,42 @@ def test_an_empty_transaction_commits(desk: Desk) -> None:
     producer.commit(TIMEOUT_MS)
 
 
+def group_offsets(desk: Desk, group: str, *places: tuple[str, int]) -> dict[tuple[str, int], int]:
+    return desk.cluster.group_offsets(group, places, TIMEOUT_MS)
+
+
+def test_where_a_group_reads_on_is_true_with_the_commit_and_not_before(desk: Desk) -> None:
+    """Without the commit never: of that which the successor aborts."""
+    topic, other, group = desk.topic(), desk.topic(), f"group-{uuid4().hex}"
+    places = ((topic, 0), (other, 0))
+    assert group_offsets(desk, group, *places) == {}
+    for offset in (3, 7):
+        producer = desk.begun()
+        send(producer, topic, b"v")
+        producer.send_offsets(group, {places[0]: offset}, TIMEOUT_MS)
+        producer.commit(TIMEOUT_MS)
+        assert group_offsets(desk, group, *places) == {places[0]: offset}
+    producer = desk.begun()
+    producer.send_offsets(group, dict.fromkeys(places, 9), TIMEOUT_MS)
+    producer.close()
+    desk.begun()
+    assert group_offsets(desk, group, *places) == {places[0]: 7}
+    producer = desk.begun()
+    producer.send_offsets(group, dict.fromkeys(places, 9), TIMEOUT_MS)
+    producer.commit(TIMEOUT_MS)
+    assert group_offsets(desk, group, *places) == dict.fromkeys(places, 9)
+
+
+def test_a_fenced_producer_commits_no_offsets(desk: Desk) -> None:
+    topic, group = desk.topic(), f"group-{uuid4().hex}"
+    old = desk.begun()
+    desk.begun()
+    with pytest.raises(FencedError):
+        old.send_offsets(group, {(topic, 0): 1}, TIMEOUT_MS)
+        old.commit(TIMEOUT_MS)
+    assert group_offsets(desk, group, (topic, 0)) == {}
+
+
 @pytest.mark.parametrize("flush_first", [True, False])
 def test_a_transaction_that_lost_a_record_never_commits(desk: Desk, flush_first: bool) -> None:
     topic, producer = desk.topic(), desk.begun()

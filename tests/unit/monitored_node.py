@@ -10,6 +10,7 @@ from one_node import CLUSTER_KEY, DeliveryDesk
 
 from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.config.node import NodeConfig
+from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.election.heartbeat import Heartbeat
@@ -102,6 +103,7 @@ class Desk(DeliveryDesk):
                 is_master=lambda: False,
                 on_damage=self.failures.append,
             ),
+            CancelBridge(self.bus, self.settings, (), clock, lambda: False),
         )
         # FastAPI remembers routes for ever: the wheel must not be among what they lead to.
         self._app = build_app(weakref.proxy(self.view))

@@ -4,13 +4,14 @@ Not here: which topics delayd needs and how they must be set; how long a call wa
 (questions.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -66,6 +67,28 @@ class ConfluentCluster(BrokerCluster[Question]):
             patience_ms=SURVEY_PATIENCE_MS,
         )
         return {int(resource.name): _told_by(each) for resource, each in answers.given.items()}
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """See the port."""
+        question = self._question(f"asking for the offsets of the group {group}", timeout_ms)
+        wanted = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(topic, number) for topic, number in partitions]
+        )
+        while True:
+            answer: ConsumerGroupTopicPartitions = question.ask(
+                lambda s: self._alive().list_consumer_group_offsets(
+                    [wanted], require_stable=True, request_timeout=s
+                )[group]
+            )
+            found = answer.topic_partitions or []
+            failed = next((each.error for each in found if each.error is not None), None)
+            if failed is None:
+                return {
+                    (each.topic, each.partition): each.offset for each in found if each.offset >= 0
+                }
+            question.pause(failed.name())
 
     def close(self) -> None:
         self._client = None

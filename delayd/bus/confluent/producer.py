@@ -14,14 +14,24 @@ Invariants:
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as Client
 
 from delayd.bus import Ack, Headers
+from delayd.bus.confluent.failures import (
+    FENCED,
+    PURGED,
+    REFUSED,
+    REMEDIES,
+    Failures,
+    acknowledge,
+    kafka_error,
+    may_go_on,
+)
 from delayd.bus.confluent.flat_writing import WriteRefusedError, made
 from delayd.bus.confluent.living_brokers import LivingBrokers
 from delayd.bus.confluent.settings import Properties
@@ -65,48 +75,6 @@ LOOK_MS: Final = 200
 QUEUE_POLL_MS: Final = 10
 """How often a waiting `send` looks for room."""
 
-_FENCED: Final = frozenset(
-    {
-        KafkaError._FENCED,
-        KafkaError.PRODUCER_FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-    }
-)
-
-_REFUSED: Final = frozenset(
-    {
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-    }
-)
-"""Errors about a topic or a record. Any other report is about the connection, the producer or the
-transaction, and names every record that happened to be in flight."""
-
-
-_REMEDIES: Final = {
-    "CONCURRENT_TRANSACTIONS": "the last transaction cannot be ended, because a partition in it "
-    "has no leader or too few replicas in sync: see docs/operations.md, 'A transaction that cannot "
-    "end'",
-}
-
-_PURGED: Final = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE})
-"""Errors of records that were not at fault, or never tried."""
-
 
 class ConfluentProducer:
     """One transactional id; see the port `TransactionalProducer`. Without an id it is only a
@@ -126,7 +94,7 @@ class ConfluentProducer:
         self._transactional_id = transactional_id
         self._library = library
         self._clock = SystemClock()
-        self._failures = _Failures()
+        self._failures = Failures()
         self._note = self._failures.note_report
         self._unpolled_count = 0
         self._dead = False
@@ -134,6 +102,7 @@ class ConfluentProducer:
         # how it is closed.
         self._properties = properties
         self._living = LivingBrokers()
+        self._groups: dict[str, Any] = {}
         self._client: Client | None = None
         self._make_client()
 
@@ -175,7 +144,7 @@ class ConfluentProducer:
                 client.init_transactions(INIT_SLICE_MS / 1000)
                 return True
             except (KafkaException, SystemError) as error:
-                cause = _kafka_error(error)
+                cause = kafka_error(error)
                 if cause.code() == KafkaError.CONCURRENT_TRANSACTIONS:
                     return False
                 if not cause.retriable():
@@ -198,7 +167,7 @@ class ConfluentProducer:
         on_ack: Callable[[Ack], None] | None = None,
     ) -> None:
         client = self._alive()
-        report = self._note if on_ack is None else partial(_acknowledge, self._note, on_ack)
+        report = self._note if on_ack is None else partial(acknowledge, self._note, on_ack)
         number = -1 if partition is None else partition
         sent: Any = headers  # a list is invariant, and the stub wants str values allowed as well
         try:
@@ -241,6 +210,20 @@ class ConfluentProducer:
             said = f"flush: _TIMED_OUT, {left_count} records unacknowledged after {timeout_ms} ms"
             self._give_up(said)
 
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], timeout_ms: int
+    ) -> None:
+        client = self._alive()
+        self._raise_noted("send_offsets")
+        places = [TopicPartition(*place, offset) for place, offset in sorted(offsets.items())]
+        if group not in self._groups:
+            # Only a consumer makes what names its group; this one knows no broker.
+            self._groups[group] = Consumer({"group.id": group}).consumer_group_metadata()
+        try:
+            client.send_offsets_to_transaction(places, self._groups[group], timeout_ms / 1000)
+        except (KafkaException, SystemError) as error:
+            self._fail("send_offsets", kafka_error(error))
+
     def commit(self, timeout_ms: int) -> None:
         client = self._alive()
         self._raise_noted("commit")
@@ -260,7 +243,7 @@ class ConfluentProducer:
                 if not (left_count := call(slice_ms / 1000)):
                     return left_count
             except (KafkaException, SystemError) as error:
-                if not _may_go_on(cause := _kafka_error(error)):
+                if not may_go_on(cause := kafka_error(error)):
                     self._fail(doing, cause)
             slice_ms = LOOK_MS
             if gone := self._living.lost(self._alive(), LOOK_MS):
@@ -285,10 +268,10 @@ class ConfluentProducer:
         try:
             return call(*arguments)
         except (KafkaException, SystemError) as error:
-            self._fail(doing, _kafka_error(error))
+            self._fail(doing, kafka_error(error))
 
     def _refused_locally(self, topic: str, error: KafkaError) -> NoReturn:
-        if error.code() in _REFUSED:
+        if error.code() in REFUSED:
             self._failures.refusals[topic] = error.name()
         self._fail(f"send to {topic}", error)
 
@@ -339,16 +322,16 @@ class ConfluentProducer:
         first = self._failures.first
         if error.code() == KafkaError._INCONSISTENT and first is not None:
             error = first  # commit only says that records were lost; the report says why
-        if error.code() in _PURGED:
+        if error.code() in PURGED:
             error = self._transaction_cause() or error
-        fenced = error.code() in _FENCED or (first is not None and first.code() in _FENCED)
+        fenced = error.code() in FENCED or (first is not None and first.code() in FENCED)
         refusals = self._failures.refusals
         kind = FencedError if fenced else ProducerError
         whose = f" of {', '.join(sorted(refusals)[:TOPICS_NAMED_MAX])}" if refusals else ""
         told = (
             f"{self._transactional_id or 'producer'}: {doing}: {error.name()}{whose}, {error.str()}"
         )
-        remedy = "another master took over" if fenced else _REMEDIES.get(error.name(), "")
+        remedy = "another master took over" if fenced else REMEDIES.get(error.name(), "")
         raise kind(told, remedy=remedy, refusals=refusals) from None
 
     def _note_lost(self) -> None:
@@ -363,7 +346,7 @@ class ConfluentProducer:
         try:
             self._client.poll(0)
         except (KafkaException, SystemError) as error:
-            return _kafka_error(error)
+            return kafka_error(error)
         return None
 
     def _transaction_cause(self) -> KafkaError | None:
@@ -376,73 +359,6 @@ class ConfluentProducer:
         try:
             self._client.commit_transaction(CAUSE_WAIT_MS_MAX / 1000)
         except (KafkaException, SystemError) as error:
-            cause = _kafka_error(error)
+            cause = kafka_error(error)
             return None if cause.code() == KafkaError._TIMED_OUT else cause
         raise AssertionError("a transaction that lost records was committed")
-
-
-class _Failures:
-    """Lost records, by delivery reports: the first cause, and the refusal of each topic."""
-
-    __slots__ = ("first", "refusals", "silent")
-
-    def __init__(self) -> None:
-        self.first: KafkaError | None = None
-        self.refusals: dict[str, str] = {}
-        self.silent: set[tuple[str, int]] = set()
-        """Partitions of records that were dropped before they were acknowledged."""
-
-    def note_report(self, error: KafkaError | None, message: Message) -> None:
-        """Take a delivery report; called once per record, so it does next to nothing."""
-        if error is None:
-            return
-        topic, partition = message.topic(), message.partition()
-        self.note(error, topic or "", -1 if partition is None else partition)
-
-    def note(self, error: KafkaError, topic: str, partition: int) -> None:
-        """Note that a record of this partition was lost, -1 if it had none yet."""
-        if self.first is None:
-            self.first = error
-        if error.code() in _REFUSED:
-            self.refusals.setdefault(topic, error.name())
-        elif error.code() in _PURGED and topic and partition >= 0:
-            self.silent.add((topic, partition))
-
-
-def _kafka_error(error: KafkaException | SystemError) -> KafkaError:
-    # confluent-kafka raises a fatal error and goes on to call the delivery callbacks, in which
-    # the pending exception turns into a SystemError that has it as its cause.
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, KafkaException):
-            found = cause.args[0]
-            assert isinstance(found, KafkaError), f"not an error of Kafka: {cause!r}"
-            return found
-        cause = cause.__cause__ or cause.__context__
-    # Sometimes it is lost on the way: "returned NULL without setting an exception".
-    return KafkaError(KafkaError._FAIL, f"the driver lost the cause: {error}")
-
-
-def _may_go_on(error: KafkaError) -> bool:
-    """True if the same call may be repeated, because only its time was over."""
-    return error.code() == KafkaError._TIMED_OUT and error.retriable()
-
-
-def _acknowledge(
-    note: Callable[[KafkaError | None, Message], None],
-    on_ack: Callable[[Ack], None],
-    error: KafkaError | None,
-    message: Message,
-) -> None:
-    if error is not None:
-        note(error, message)
-        return
-    partition, offset = message.partition(), message.offset()
-    if partition is None or offset is None or offset < 0:
-        # A repeated batch whose place and time the broker no longer remembers.
-        note(
-            KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "acknowledged without a place"),
-            message,
-        )
-        return
-    on_ack(Ack(partition, offset, message.timestamp()[1]))

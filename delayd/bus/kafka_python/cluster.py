@@ -17,9 +17,12 @@ from delayd.bus.kafka_python.descriptions import (
     survey,
 )
 from delayd.bus.kafka_python.library import (
+    CoordinatorType,
     CreateTopicsRequest,
+    FindCoordinatorRequest,
     IsolationLevel,
     ListOffsetsRequest,
+    OffsetFetchRequest,
     errors,
 )
 from delayd.bus.kafka_python.questions import Question, is_passing
@@ -46,6 +49,34 @@ class KafkaPythonCluster(BrokerCluster[Question]):
         question = self._question("asking brokers for their settings", timeout_ms)
         brokers = [each.node_id for each in question.ask(lambda: metadata_request([])).brokers]
         return broker_settings(brokers, question)
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> dict[tuple[str, int], int]:
+        question = self._question(f"asking for the offsets of the group {group}", timeout_ms)
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in partitions:
+            numbers[topic].append(number)
+        while True:
+            found = question.ask(
+                lambda: FindCoordinatorRequest(
+                    key_type=CoordinatorType.GROUP.value, coordinator_keys=[group], min_version=4
+                )
+            ).coordinators[0]
+            code = found.error_code
+            if not code:
+                [told] = question.ask(lambda: _offset_fetch(group, numbers), found.node_id).groups
+                places = {
+                    (topic.name, each.partition_index): each
+                    for topic in told.topics
+                    for each in topic.partitions
+                }
+                codes = [told.error_code, *(each.error_code for each in places.values())]
+                code = next(filter(None, codes), 0)
+            if not code:
+                offsets = {place: each.committed_offset for place, each in places.items()}
+                return {place: offset for place, offset in offsets.items() if offset >= 0}
+            question.pause_or_raise(errors.for_code(code)(group))
 
     def close(self) -> None:
         if self._client is not None:
@@ -187,4 +218,18 @@ def _offsets_request(places: Iterable[tuple[str, int]], at_ms: int, level: Any) 
         isolation_level=level,
         topics=[of_topic(name=name, partitions=asked) for name, asked in by_topic.items()],
         min_version=2,  # the first that knows of committed records
+    )
+
+
+def _offset_fetch(group: str, numbers: Mapping[str, list[int]]) -> Any:
+    of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = [
+        of_group.OffsetFetchRequestTopics(name=topic, partition_indexes=some)
+        for topic, some in numbers.items()
+    ]
+    return OffsetFetchRequest(
+        groups=[of_group(group_id=group, topics=topics)],
+        require_stable=True,
+        min_version=8,
+        max_version=8,
     )

@@ -32,7 +32,12 @@ with warnings.catch_warnings():
         DescribeTransactionsRequest,
         ListTransactionsRequest,
     )
-    from kafka.protocol.consumer import FetchRequest, IsolationLevel, ListOffsetsRequest
+    from kafka.protocol.consumer import (
+        FetchRequest,
+        IsolationLevel,
+        ListOffsetsRequest,
+        OffsetFetchRequest,
+    )
     from kafka.protocol.metadata import (
         ApiVersionsRequest,
         CoordinatorType,

@@ -12,7 +12,7 @@ Invariants:
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from delayd.bus import Ack, Headers
@@ -20,7 +20,13 @@ from delayd.bus.flat import Outgoing, send_each
 from delayd.bus.kafka_python.connections import open_client, wait_done
 from delayd.bus.kafka_python.failures import Losses, QueueFullError
 from delayd.bus.kafka_python.guards import GuardedSender, Transactions, Uncounted
-from delayd.bus.kafka_python.library import DefaultRecordBatchBuilder, RecordAccumulator, errors
+from delayd.bus.kafka_python.library import (
+    DefaultRecordBatchBuilder,
+    OffsetAndMetadata,
+    RecordAccumulator,
+    TopicPartition,
+    errors,
+)
 from delayd.bus.kafka_python.places import Places
 from delayd.bus.kafka_python.settings import (
     PRODUCE_BACKOFF_MS,
@@ -173,6 +179,24 @@ class KafkaPythonProducer:
     def flush(self, timeout_ms: int) -> None:
         self._check_alive()
         self._settle("flush", self._clock.monotonic_ms() + timeout_ms)
+
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], timeout_ms: int
+    ) -> None:
+        self._check_alive()
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        # Its transaction is told of the partitions before it is told of the group.
+        self._settle("send_offsets", deadline_ms)
+        places = {
+            TopicPartition(*place): OffsetAndMetadata(offset, "", -1)
+            for place, offset in offsets.items()
+        }
+        try:
+            result = self._transactions.send_offsets_to_transaction(places, group)
+        except errors.KafkaError as error:
+            self._fail("send_offsets", error)
+        self._sender.wakeup()
+        self._await("send_offsets", result, deadline_ms)
 
     def commit(self, timeout_ms: int) -> None:
         self._check_alive()

@@ -99,6 +99,15 @@ class MemoryCluster:
             found = {p.number: p.offset_since(at_ms) for p in self._partitions(topic, timeout_ms)}
             return {number: offset for number, offset in found.items() if offset is not None}
 
+    def group_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], timeout_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """See the port."""
+        self._reach(timeout_ms)
+        with self._kafka.changed:
+            known = self._kafka.coordinator.group_offsets
+            return {place: known[group, *place] for place in partitions if (group, *place) in known}
+
     def answering(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: int
     ) -> set[tuple[str, int]]:

@@ -6,6 +6,7 @@ Invariants: as of the port. Like librdkafka it learns of lost records and of bei
 `flush` and `commit`, begins without asking a broker, and commits an empty transaction alone.
 """
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 from delayd.bus.memory.idempotent import MemoryIdempotentProducer
@@ -61,6 +62,19 @@ class MemoryProducer(MemoryIdempotentProducer):
         if fault is not None:
             self._fail("flush", "_TIMED_OUT")
         super().flush(timeout_ms)
+
+    def send_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], timeout_ms: int
+    ) -> None:
+        """See the port."""
+        epoch = self._open_epoch()
+        if not self._link.up:
+            self._fail("send_offsets", "_TIMED_OUT")
+        with self._kafka.changed:
+            if not self._coordinator.is_current(self._id, epoch):
+                self._fail("send_offsets", "_FENCED")
+            self._coordinator.join_group(self._id, group, offsets)
+        self._sent_count += 1
 
     def commit(self, timeout_ms: int) -> None:
         """See the port."""

@@ -12,7 +12,7 @@ The faults are ordered through `MemoryKafka`.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -42,6 +42,8 @@ class Holder:
     touched: dict[tuple[str, int], None] = field(default_factory=dict)
     """Partitions of the open transaction, in the order of their first record."""
     opened_ms: int = 0
+    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """Of consumer groups in the open transaction: (group, topic, partition)."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class Coordinator:
     """How an id's next flushes fail."""
     lost_markers: dict[tuple[str, int, int | None], int] = field(default_factory=dict)
     """How many of a partition's next markers are lost: of one producer, or (None) of any."""
+    group_offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """What consumer groups have committed: (group, topic, partition)."""
     _pending: list[tuple[int, tuple[str, int], bool]] = field(default_factory=list)
 
     def init(self, transactional_id: str) -> int:
@@ -78,6 +82,14 @@ class Coordinator:
             holder.opened_ms = now_ms
         holder.touched[topic, partition] = None
         return holder.producer_id
+
+    def join_group(
+        self, transactional_id: str, group: str, offsets: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Make offsets of a consumer group part of the open transaction."""
+        holder = self.holders[transactional_id]
+        self.write_pending(holder.producer_id)
+        holder.offsets.update({(group, *place): offset for place, offset in offsets.items()})
 
     def commit(self, transactional_id: str) -> CommitFault | None:
         """Commit, unless a fault was ordered; return the fault that hides the answer."""
@@ -119,6 +131,9 @@ class Coordinator:
             else:
                 self._write(*marker)
         holder.touched.clear()
+        if commit:
+            self.group_offsets.update(holder.offsets)
+        holder.offsets.clear()
 
     def _write(self, producer_id: int, where: tuple[str, int], commit: bool) -> None:
         for whose in ((*where, None), (*where, producer_id)):

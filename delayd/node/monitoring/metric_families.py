@@ -94,6 +94,17 @@ def _seconds(value_ms: int | None) -> float | None:
     return None if value_ms is None else value_ms / 1000
 
 
+def _events(what: str, kind: Kind, figure: str, meaning: str) -> Family:
+    """Return a figure of each topic of events; it has no sample while the figure is None."""
+
+    def samples(of: NodeView) -> Samples:
+        figures = of.cancel_bridge.figures.items()
+        found = ((topic, getattr(each, figure)) for topic, each in figures)
+        return [((topic,), value) for topic, value in found if value is not None]
+
+    return Family(f"delayd_cancel_on_{what}", kind, ("topic",), meaning, samples)
+
+
 FAMILIES: Final[tuple[Family, ...]] = (
     # Is it well?
     _gauge(
@@ -357,6 +368,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "How far the newest append time in the buffer is ahead of this node's clock; 0 if it is"
         " not ahead.",
         lambda of: of.log_ahead_ms() / 1000,
+    ),
+    _events(
+        "lag_events", Kind.GAUGE, "lag", "Events of a cancel_on topic to be read. Master only."
+    ),
+    _events("cancels_total", Kind.COUNTER, "cancels", "Cancels written for events of a topic."),
+    _events(
+        "unusable_total", Kind.COUNTER, "unusable", "Events without an id that a message can have."
     ),
     # What does it hold?
     _gauge(

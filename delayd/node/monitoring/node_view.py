@@ -13,6 +13,7 @@ from delayd import __version__
 from delayd.bus.murmur2 import partition_of
 from delayd.cluster.member_proof import MemberCheck
 from delayd.config.node import NodeConfig
+from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS
 from delayd.node.delivery.delivery_loop import DeliveryLoop
@@ -63,6 +64,7 @@ class NodeView:
         donor: Donor,
         members: MemberCheck,
         comparisons: Comparisons,
+        cancel_bridge: CancelBridge,
         start_told: str | None = None,
     ) -> None:
         """`start_told`: how the node chose between a replay and a copy, if it had to."""
@@ -78,6 +80,7 @@ class NodeView:
         self.donor = donor
         self.members = members
         self.comparisons = comparisons
+        self.cancel_bridge = cancel_bridge
         self.start_told = start_told
         self._started_ms = clock.monotonic_ms()
 
@@ -214,6 +217,7 @@ class NodeView:
             "snapshots": self.donor.shown(),
             "snapshot_bytes_per_s": self.config.snapshot_bytes_per_s,
             "compared": self.comparisons.shown(),
+            "cancel_on": self.cancel_bridge.shown(),
             "checkpoint_age_ms": self.checkpoint_age_ms(),
             "checkpoint_took_ms": self.ingestion.checkpoint_took_ms,
             "clock_drift_ms": self.delivery.counters.drift_ms,

@@ -1,6 +1,7 @@
 """The catalogue: every mutant there is, as data."""
 
 from mutants.catalogue.backups import BACKUPS
+from mutants.catalogue.cancel_on import CANCEL_ON
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.http_api import HTTP_API
@@ -39,5 +40,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *REPEATED_REQUESTS,
     *HTTP_API,
     *WISHES,
+    *CANCEL_ON,
 )
 """In the order of docs/design/mutants.md."""

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from delayd.bus.confluent.producer import _REFUSED as REFUSED_BY_LIBRDKAFKA
+from delayd.bus.confluent.failures import REFUSED as REFUSED_BY_LIBRDKAFKA
 from delayd.bus.kafka_python.failures import Losses, name_of
 from delayd.bus.kafka_python.library import errors
 

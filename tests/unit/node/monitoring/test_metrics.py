@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from delayd import __version__
+from delayd.node.cancel_on.bridge import Figures
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
 from delayd.node.monitoring.http import build_app
 from delayd.node.monitoring.metric_families import FAMILIES, Family, Kind
@@ -82,6 +83,7 @@ FIGURES: dict[str, Any] = {
     "replica.room.free_bytes": 10**12,
     "replica.room.limit_bytes": 2**28,
     "replica.room.state": RoomState.SHORT,
+    "cancel_bridge.figures": {"payments": Figures(cancels=3, unusable=1, lag=2)},
     "comparisons.comparer.view.differs": 4,
     "comparisons.comparer.view.counts": {"confirmed": 8, "passed": 9},
     "comparisons.repairer.is_under_way": False,
@@ -189,6 +191,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "control.ended": {"shutdown": 9},
         "control.state": State.FOLLOWER,
         "ingestion.rejects": {"bad-due": 5},
+        "cancel_bridge.figures": {},
         "comparisons.comparer.view.counts": {"transient": 1},
         "comparisons.repairer.is_under_way": True,
         "comparisons.repairer.has_failed": False,
