@@ -30,7 +30,7 @@ WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 # Where the native library is built the others run by it; of nodes in Python these ask the most.
 NODES_IN_PYTHON := $(addprefix tests/integration/test_,failover.py ids.py requests.py request_cases.py storm.py messages.py without_transactions.py)
 
-.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
+.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels dist image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,10 @@ chaos: setup  ## every fault on real clusters at full size, judged; the report i
 
 chaos-docker: setup  ## faults on containers: three brokers, three members of etcd, nodes of the image (BASE=my-debian:1 SEED=17)
 	$(BIN)/python -m chaos matrix --backend docker $(if $(BASE),--base $(BASE)) $(ARGS)
+
+dist: setup  ## the wheel and the source archive in build/dist, looked at, and tried in a bare environment (the demo)
+	rm -rf build/dist
+	$(BIN)/python tests/dist.py build/dist
 
 wheels: setup  ## what an image installs, in build/wheels, for builders that can ask no package index (EXTRA=[audit] for both images)
 	rm -rf build/wheels

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub ex
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from nodes import HANGS_S
 
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.ports import LOOPBACK, pick_ports
@@ -142,4 +143,4 @@ def _set_password(bootstrap: str, password: str) -> None:
     ]
     for each in wanted:  # one change of a user in a request
         for future in admin.alter_user_scram_credentials([each]).values():
-            future.result(10)
+            future.result(HANGS_S)
