@@ -74,7 +74,7 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     targets = [f"bench.{run}.{number}" for number in range(TARGETS)]
     for target in targets:
         create_topic(open_bus(cluster.bootstrap), target, PARTITIONS)
-    _wait_until_done(cluster, _send(cluster.bootstrap, run, targets, messages))
+    _wait_until_done(cluster, *_send(cluster.bootstrap, run, targets, messages))
     measured = Measured()
     for _ in range(runs):
         bare_s = _bare_read_s(cluster.bootstrap, (*TOPICS, *targets))
@@ -82,12 +82,10 @@ def bench_audit(cluster: LocalCluster, messages: int, runs: int) -> list[Figure]
     return measured.figures()
 
 
-def _wait_until_done(cluster: LocalCluster, last_due_ms: int) -> None:
-    """Wait until every node has ingested all, and the frontier has passed all that is due."""
+def _wait_until_done(cluster: LocalCluster, last_due_ms: int, ends: list[int]) -> None:
+    """Wait until every node has ingested up to these offsets, and the frontier has passed them and
+    all that is due."""
     clock = SystemClock()
-    with contextlib.closing(open_bus(cluster.bootstrap).cluster()) as kafka:
-        wanted = kafka.end_offsets(BUFFER, TOPIC_TIMEOUT_MS, committed=True)
-    ends = [wanted[partition] for partition in range(len(wanted))]
     admins = [node["admin"] for node in cluster.status()["nodes"]]
     seen: list[Any] = []
     moved_ms = clock.monotonic_ms()
@@ -205,14 +203,20 @@ def _bare_read_s(bootstrap: str, topics: Iterable[str]) -> float:
     return elapsed_ms / 1000
 
 
-def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> int:
+def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> tuple[int, list[int]]:
     """Write the mixture to the buffer. Return the last due time of the half that is due soon, when
-    Kafka has acknowledged all of it."""
+    Kafka has acknowledged all of it, and of each partition one past the last of it: what the master
+    writes behind it ends with a marker, which is no record."""
     clock = SystemClock()
     failed = [0]
+    ends = [0] * PARTITIONS
 
-    def note(_error: KafkaError | None, _message: Message) -> None:
-        failed[0] += 1
+    def note(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed[0] += 1
+        else:
+            partition, offset = message.partition() or 0, message.offset() or 0
+            ends[partition] = max(ends[partition], offset + 1)
 
     producer = Producer(
         {
@@ -222,6 +226,7 @@ def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> int:
             "linger.ms": FILLING_LINGER_MS,
             "on_delivery": note,
             **PRODUCER,
+            "delivery.report.only.error": False,
         }
     )
     last_due_ms = 0
@@ -249,7 +254,7 @@ def _send(bootstrap: str, run: str, targets: list[str], messages: int) -> int:
         produce(producer, BUFFER, VALUE, key, headers)
     if failed[0] + (left := producer.flush()):
         raise AuditBenchError(f"{failed[0] + left} requests were not written")
-    return last_due_ms
+    return last_due_ms, ends
 
 
 def _key(run: str, number: int) -> bytes:
