@@ -36,6 +36,8 @@ class Bounds:
     """By the frontier at the cut: what has switched the rules."""
     logged_barriers: tuple[Barrier, ...] = ()
     """By the buffer: all records that may have."""
+    is_any_timed: bool = True
+    """Is there perhaps a message with `delayd-late`?"""
 
     @property
     def rules(self) -> Rules:

@@ -73,7 +73,7 @@ def follow(
     """
     from delayd.audit.following.alarm_log import AlarmLog
     from delayd.audit.following.batch import Batches
-    from delayd.audit.reading.session import FOR_LITTLE, open_session, require_spark
+    from delayd.audit.reading.session import FOR_BATCHES, open_session, require_spark
 
     require_spark()
     clock = SystemClock()
@@ -91,7 +91,10 @@ def follow(
                 name="delayd audit --follow",
                 master=options.master,
                 driver_memory=DRIVER_MEMORY,
-                settings={**FOR_LITTLE, "spark.sql.streaming.minBatchesToRetain": BATCHES_RETAINED},
+                settings={
+                    **FOR_BATCHES,
+                    "spark.sql.streaming.minBatchesToRetain": BATCHES_RETAINED,
+                },
             ) as spark,
         ):
             stop.listen()

@@ -7,18 +7,19 @@ the report keeps counts and examples.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pyarrow
 import pyarrow.parquet
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -26,11 +27,13 @@ from delayd import __version__
 from delayd.audit.bounds import Bounds
 from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
 from delayd.audit.errors import AuditError, refuse_at_least_once
+from delayd.audit.jobs import Jobs
+from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.figures import travel_of
 from delayd.audit.judging.frontiers import STRAY, judge_frontier
-from delayd.audit.judging.history import history_of
+from delayd.audit.judging.history import History, history_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.order import judge_order
@@ -53,8 +56,8 @@ PROBLEM_CHARS_MAX: Final = 500
 OVERDUE_MS: Final = 60_000
 """What is pending so long after it was due is told."""
 
-FEW_MAX: Final = 25_000
-LITTLE_MAX: Final = 50_000
+FEW_MAX: Final = 40_000
+LITTLE_MAX: Final = 150_000
 """So many offsets of the buffer are few, or little: see session.FOR_FEW and FOR_LITTLE."""
 
 
@@ -93,21 +96,22 @@ def run(
         if source.cluster_key is not None:
             settings, clock = seen.record.settings, source.clock
             check_keys(source.bus, source.cluster_key, settings, clock, TIMEOUT_MS)
+        fitting = settings_for(sum(seen.record.frontier.offsets))
         with (
             Exporting(seen, nodes, folder / "exports", source.export_token) as exporting,
             open_session(
                 folder / "spark",
                 master=options.master,
                 driver_memory=options.memory,
-                settings=settings_for(sum(seen.record.frontier.offsets)),
+                settings=fitting,
             ) as spark,
             _spark_errors_told(folder / "spark"),
         ):
-            store = TableStore(spark, folder / "tables", progress)
+            store = TableStore(spark, folder / "tables", progress, is_small=fitting is not None)
             tables = read_tables(store, source, seen)
             with progress.stage("waiting for the nodes' exports"):
                 cut = exporting.finish()
-            report = Judging(store, tables, cut, options).report()
+            report, _ = Judging(store, tables, cut, options).report()
     return replace(report, wall_ms=source.clock.monotonic_ms() - begun_ms)
 
 
@@ -127,24 +131,25 @@ class Judging:
     _cut: Cut
     _options: AuditOptions
 
-    def report(self) -> Report:
-        """Judge everything, and return the report."""
+    def report(self) -> tuple[Report, DataFrame]:
+        """Judge everything; return the report, and all findings, of which it has examples."""
         tables, bounds, seen = self._tables, self._tables.bounds, self._cut.seen
         nodes, pending = self._exports()
-        messages = self._store.keep(
-            "messages",
-            MESSAGES,
-            lambda: judge_messages(tables.logged, tables.deliveries, tables.letters, bounds),
-            "judging messages",
-        )
         expected = expected_pending(tables.logged, bounds)
-        findings = self._findings(messages, expected, pending, nodes)
-        found = self._counts(findings)
-        fates, overdue = self._fates(messages)
-        with self._store.progress.stage("working out the figures"):
-            figures, requeued = figures_of(messages, tables.frontiers)
-            heat = heat_cells(expected, pending, findings)
-        return Report(
+        with self._store.jobs() as jobs:
+            judged = jobs.begin(self._messages)
+            finding = self._begin_findings(jobs, judged, expected, pending, nodes)
+            fating = jobs.begin(self._fates, judged)
+            figuring = jobs.begin(self._figures, judged)
+            marking = jobs.begin(lambda: marks_of(tables.logged, tables.receipts).collect())
+            straying = jobs.begin(tables.frontiers.where(F.col("flaw") == STRAY).count)
+            findings = reduce(DataFrame.unionByName, [found.result() for found in finding])
+            found = self._counts(findings)
+            heating = jobs.begin(lambda: heat_cells(expected, pending, findings))
+            examples = self._examples(findings, [fault for fault, _ in found])
+            messages, (fates, overdue) = judged.result(), fating.result()
+            (figures, requeued), heat = figuring.result(), heating.result()
+        report = Report(
             cluster=bounds.settings.cluster,
             made_ms=tables.read_ms,
             wall_ms=0,
@@ -158,16 +163,16 @@ class Judging:
                 records=tables.counts,
             ),
             fates=fates,
-            marks=tuple(sorted(map(tuple, marks_of(tables.logged, tables.receipts).collect()))),
+            marks=tuple(sorted(map(tuple, marking.result()))),
             found=found,
-            examples=self._examples(findings, [fault for fault, _ in found]),
+            examples=examples,
             nodes=nodes,
             **figures,
             heat=heat,
             notes=notes_of(
                 tables,
                 self._unproven(messages) if fates.unproven else (),
-                strays=tables.frontiers.where(F.col("flaw") == STRAY).count(),
+                strays=straying.result(),
                 compared=len(nodes),
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
@@ -176,11 +181,12 @@ class Judging:
             ),
             travel=self._travel(messages),
         )
+        return report, findings
 
     def _exports(self) -> tuple[tuple[NodeState, ...], DataFrame]:
         """Return the nodes as they answered, and what those that did hold."""
         nodes: list[NodeState] = []
-        pending = self._store.spark.createDataFrame([], PENDING)
+        pending = table_of(self._store.spark, PENDING)
         for export in self._cut.exports:
             count, problem = None, export.problem
             if export.file is not None:
@@ -196,38 +202,70 @@ class Judging:
             nodes.append(NodeState("?", "", None, f"{missing} of {wanted} nodes are not known"))
         return tuple(nodes), pending
 
-    def _findings(
+    def _messages(self) -> DataFrame:
+        tables = self._tables
+        return self._store.keep(
+            "messages",
+            MESSAGES,
+            lambda: judge_messages(tables.logged, tables.deliveries, tables.letters, tables.bounds),
+            "judging messages",
+        )
+
+    def _followed(self) -> tuple[DataFrame, History]:
+        """Return the links of the frontier, and its history."""
+        with self._store.progress.stage("following the frontier"):
+            links = links_of(self._tables.frontiers, self._tables.bounds)
+            return links, history_of(links, self._tables.bounds)
+
+    def _begin_findings(
         self,
-        messages: DataFrame,
+        jobs: Jobs,
+        judged: "Future[DataFrame]",
         expected: DataFrame,
         pending: DataFrame,
         nodes: Sequence[NodeState],
-    ) -> DataFrame:
-        """Return what all jobs find wrong."""
+    ) -> list["Future[DataFrame]"]:
+        """Begin to find what is wrong."""
         tables, bounds = self._tables, self._tables.bounds
         logged, frontiers = tables.logged, tables.frontiers
-        with self._store.progress.stage("following the frontier"):
-            links = links_of(frontiers, bounds)
-            history = history_of(links, bounds)
-        # Called within their stages: some start jobs of their own.
-        jobs: dict[str, Callable[[], DataFrame]] = {
-            "delivery": lambda: judge_delivery(
+
+        def begin(job: str, judge: Callable[..., DataFrame], *needs: "Future[Any]") -> None:
+            def keep(*known: Any) -> DataFrame:
+                # Called within its stage: some start jobs of their own.
+                return self._store.keep(
+                    f"findings-{job}", FINDINGS, lambda: judge(*known), f"judging findings-{job}"
+                )
+
+            begun.append(jobs.begin(keep, *needs))
+
+        begun: list[Future[DataFrame]] = []
+        followed = jobs.begin(self._followed)
+        begin(
+            "delivery",
+            lambda messages: judge_delivery(
                 *(logged, messages, tables.deliveries, tables.letters, tables.receipts),
                 *(frontiers, bounds),
             ),
-            "verdicts": lambda: judge_verdicts(
-                logged, messages, tables.receipts, frontiers, bounds
-            ),
-            "order": lambda: judge_order(logged, tables.deliveries, history, bounds),
-            "frontier": lambda: judge_frontier(frontiers, links, history, logged, bounds),
-        }
+            judged,
+        )
+        begin(
+            "verdicts",
+            lambda messages: judge_verdicts(logged, messages, tables.receipts, frontiers, bounds),
+            judged,
+        )
+        begin("order", lambda it: judge_order(logged, tables.deliveries, it[1], bounds), followed)
+        begin(
+            "frontier",
+            lambda it: judge_frontier(frontiers, it[0], it[1], logged, bounds),
+            followed,
+        )
         if nodes:
-            jobs["replicas"] = lambda: judge_replicas(expected, pending, nodes, bounds)
-        found = [
-            self._store.keep(f"findings-{job}", FINDINGS, judged, f"judging findings-{job}")
-            for job, judged in jobs.items()
-        ]
-        return reduce(DataFrame.unionByName, found)
+            begin("replicas", lambda: judge_replicas(expected, pending, nodes, bounds))
+        return begun
+
+    def _figures(self, messages: DataFrame) -> tuple[dict[str, Any], int]:
+        with self._store.progress.stage("working out the figures"):
+            return figures_of(messages, self._tables.frontiers)
 
     def _counts(self, findings: DataFrame) -> tuple[tuple[str, int], ...]:
         with self._store.progress.stage("counting what is wrong"):
@@ -237,14 +275,14 @@ class Judging:
         return tuple((fault.slug, counts[fault.slug]) for fault in Fault if fault.slug in counts)
 
     def _examples(self, findings: DataFrame, faults: Sequence[str]) -> tuple[Finding, ...]:
-        return tuple(
-            Finding(**row.asDict())
-            for fault in faults
-            for row in findings.where(F.col("fault") == fault)
-            .orderBy("source", "node", "offset")
-            .limit(EXAMPLES_MAX)
-            .collect()
+        if not faults:
+            return ()
+        of_fault = Window.partitionBy("fault").orderBy("source", "node", "offset")
+        first = findings.withColumn("number", F.row_number().over(of_fault)).where(
+            F.col("number") <= EXAMPLES_MAX
         )
+        rows = sorted(first.collect(), key=lambda row: (faults.index(row.fault), row.number))
+        return tuple(Finding(*row[:-1]) for row in rows)
 
     def _fates(self, messages: DataFrame) -> tuple[Fates, int]:
         """Return the fates, and how many of the pending messages are overdue."""

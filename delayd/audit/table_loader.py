@@ -5,7 +5,7 @@ hashes of them. Ends are fixed as late as possible, see spans.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,16 @@ from pyspark.sql.types import StructType
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.errors import AuditError
+from delayd.audit.jobs import Jobs, jobs_at_once
+from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.kafka import read_topics
+from delayd.audit.reading.kafka import HERE_OFFSETS_MAX, read_here, read_topics
 from delayd.audit.reading.progress import Progress
 from delayd.audit.spans import (
     TIMEOUT_MS,
@@ -38,27 +41,44 @@ from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
+from replication.settings import Settings
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""
 
 
+AT_ONCE: Final = 3
+"""Jobs over small tables that run side by side: one of them waits as a rule."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableStore:
-    """The folder in which Spark keeps the tables of an audit, each computed once."""
+    """The tables of an audit, each computed once: Spark keeps them in a folder, or small ones in
+    memory."""
 
     spark: SparkSession
     folder: Path
     progress: Progress
+    is_small: bool = False
+    """Do all tables fit into memory? Then jobs run side by side too."""
 
     def keep(
         self, name: str, schema: StructType, rows: Callable[[], DataFrame], doing: str
     ) -> DataFrame:
-        """Compute a table now, and show what is being done; return it as read from disk."""
+        """Compute a table now, and show what is being done; return it as it is kept."""
         file = str(self.folder / f"{name}.parquet")
         with self.progress.stage(doing):
-            rows().select(*schema.fieldNames()).write.mode("overwrite").parquet(file)
+            table = rows().select(*schema.fieldNames())
+            if self.is_small:
+                kept = table.localCheckpoint(eager=False)
+                # In one part nothing has to be shuffled: what must lie together does.
+                return kept.coalesce(1) if kept.count() else table_of(self.spark, schema)
+            table.write.mode("overwrite").parquet(file)
             return self.spark.read.schema(schema).parquet(file)
+
+    def jobs(self) -> AbstractContextManager[Jobs]:
+        """Return what runs the jobs of an audit."""
+        return jobs_at_once(AT_ONCE if self.is_small else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +123,8 @@ def read_tables(store: TableStore, source: Source, seen: SeenFrontier) -> Tables
         store.folder / "access.json"
     )
     try:
-        return _Reading(store, source, access, seen).read()
+        with store.jobs() as jobs:
+            return _Reading(store, source, access, seen, jobs).read()
     finally:
         access.unlink()  # it holds secrets, and the folder may stay
 
@@ -114,6 +135,7 @@ class _Reading:
     _source: Source
     _access: Path
     _seen: SeenFrontier
+    _jobs: Jobs
 
     def read(self) -> Tables:
         bus, clock = self._source.bus, self._source.clock
@@ -129,21 +151,15 @@ class _Reading:
             rules = self._seen.record.rules
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
-            logged = self._store.keep(
-                "logged", LOGGED, lambda: logged_of(requests, settings), "making logged"
-            )
-            named = self._targets(requests)
+            counts = self._counts(requests)
+            logging = self._jobs.begin(lambda: self._logged(requests, settings, counts))
+            named = sorted(counts.targets)
             targets = target_spans(bus, clock, named)
             receipts, letters = map(span_of_own, names[1:])
             read_ms = clock.wall_ms()
             latest = listed(kafka.end_offsets(buffer.topic, TIMEOUT_MS, committed=False))
             frontier = self._up_to_the_cut(span_of(kafka, clock, settings.frontier.name))
-        tables = {
-            "deliveries": self._table("deliveries", DELIVERIES, targets, "target", deliveries_of),
-            "receipts": self._table("receipts", RECEIPTS, [receipts], "receipts", receipts_of),
-            "letters": self._table("letters", LETTERS, [letters], "dead", letters_of),
-            "frontiers": self._table("frontiers", FRONTIERS, [frontier], "frontier", frontiers_of),
-        }
+        tables = self._evidence(targets, receipts, letters, frontier)
         own = (buffer, receipts, letters)
         with self._store.progress.stage("finding what Kafka has deleted"):
             if is_trimmed_by_hand(buffer, tables["frontiers"], read_ms):
@@ -161,8 +177,10 @@ class _Reading:
             target_partitions={span.topic: span.partitions for span in targets},
             proofs_checked=self._source.cluster_key is not None,
             named_barriers=rules.barriers,
-            logged_barriers=barriers_of(requests),
+            logged_barriers=barriers_of(requests) if counts.switches else (),
+            is_any_timed=counts.with_late > 0,
         )
+        logged = logging.result()
         deserted = self._deserted(logged, named, bounds)
         gone_ms = dict.fromkeys(deserted, (read_ms,))
         return Tables(
@@ -175,15 +193,34 @@ class _Reading:
             **tables,
         )
 
-    def _targets(self, requests: DataFrame) -> list[str]:
-        asked = requests.where(F.col("topic").isNotNull() & (F.col("op") != "reject"))
+    def _logged(self, requests: DataFrame, settings: Settings, counts: RequestCounts) -> DataFrame:
+        return self._store.keep(
+            "logged", LOGGED, lambda: logged_of(requests, settings, counts), "making logged"
+        )
+
+    def _evidence(
+        self, targets: Sequence[Span], receipts: Span, letters: Span, frontier: Span
+    ) -> dict[str, DataFrame]:
+        """Return the tables of what came out, by their names in Tables."""
+        wanted = {
+            "deliveries": (DELIVERIES, targets, "target", deliveries_of),
+            "receipts": (RECEIPTS, [receipts], "receipts", receipts_of),
+            "letters": (LETTERS, [letters], "dead", letters_of),
+            "frontiers": (FRONTIERS, [frontier], "frontier", frontiers_of),
+        }
+        begun = {
+            name: self._jobs.begin(partial(self._table, name, *how)) for name, how in wanted.items()
+        }
+        return {name: made.result() for name, made in begun.items()}
+
+    def _counts(self, requests: DataFrame) -> RequestCounts:
         with self._store.progress.stage("finding the targets"):
-            rows = asked.select("topic").distinct().limit(TARGETS_MAX + 1).collect()
-        if len(rows) > TARGETS_MAX:
+            counts = counts_of(requests, TARGETS_MAX)
+        if counts is None:
             raise AuditError(
                 f"the requests name more than {TARGETS_MAX} targets", remedy="tell us of your case"
             )
-        return sorted(row.topic for row in rows)
+        return counts
 
     def _deserted(self, logged: DataFrame, named: Sequence[str], bounds: Bounds) -> tuple[str, ...]:
         """Return the targets among those named that were delivered to, and are gone."""
@@ -216,10 +253,18 @@ class _Reading:
         """Return a table made of topics, on disk."""
         spans = [span for span in spans if span.starts != span.ends]
         if not spans:
-            return self._store.spark.createDataFrame([], schema)
-        records = read_topics(self._store.spark, self._access, spans, role)
+            return table_of(self._store.spark, schema)
         what = spans[0].topic if len(spans) == 1 else f"{len(spans)} {role}s"
-        return self._store.keep(name, schema, lambda: narrowed(records), f"reading {what}")
+        return self._store.keep(
+            name, schema, lambda: narrowed(self._records(spans, role)), f"reading {what}"
+        )
+
+    def _records(self, spans: Sequence[Span], role: str) -> DataFrame:
+        spark, access = self._store.spark, self._access
+        records = None
+        if self._store.is_small and sum(span.offsets for span in spans) <= HERE_OFFSETS_MAX:
+            records = read_here(spark, access, spans, role)
+        return read_topics(spark, access, spans, role) if records is None else records
 
 
 def is_trimmed_by_hand(buffer: Span, frontiers: DataFrame, read_ms: int) -> bool:

@@ -243,6 +243,15 @@ PENDING: Final = _table(
 )
 """What a node holds at the cut: its export with its name."""
 
+TARGET_PARTITIONS: Final = _table(topic=_TEXT, partitions=_INT)
+"""How many partitions each target has."""
+
+NODE_PROBLEMS: Final = _table(node=_TEXT, problem=_TEXT)
+"""Nodes that gave no export that counts."""
+
+FAILOVERS: Final = _table(term=_LONG, at_ms=_LONG)
+"""Changes of master."""
+
 FINDINGS: Final = _table(
     job=_TEXT,
     fault=_TEXT,

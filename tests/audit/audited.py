@@ -1,5 +1,6 @@
 """The delivery and verdict audits over a world's history, as the run of an audit does them."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -13,6 +14,7 @@ from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.order import judge_order
+from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.tables import RECORDS
@@ -27,6 +29,7 @@ class Tables(NamedTuple):
     receipts: DataFrame
     letters: DataFrame
     messages: DataFrame
+    counts: RequestCounts
 
 
 def tables_of(spark: SparkSession, history: History) -> Tables:
@@ -37,17 +40,20 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
 
     settings = history.bounds.settings
     requests = requests_of(records("buffer"), settings).localCheckpoint()
-    logged = logged_of(requests, settings).localCheckpoint()
+    counts = counts_of(requests, targets_max=100)
+    assert counts is not None
+    logged = logged_of(requests, settings, counts).localCheckpoint()
     deliveries = deliveries_of(records("targets")).localCheckpoint()
     receipts = receipts_of(records("receipts")).localCheckpoint()
     letters = letters_of(records("dead")).localCheckpoint()
     messages = judge_messages(logged, deliveries, letters, history.bounds)
-    return Tables(requests, logged, deliveries, receipts, letters, messages.localCheckpoint())
+    judged = messages.localCheckpoint()
+    return Tables(requests, logged, deliveries, receipts, letters, judged, counts)
 
 
 def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
     """What is found: fault, source, reason."""
-    _, logged, deliveries, receipts, letters, messages = tables
+    _, logged, deliveries, receipts, letters, messages, _ = tables
     frontiers, bounds = _frontiers(tables, history), history.bounds
     delivery = judge_delivery(logged, messages, deliveries, letters, receipts, frontiers, bounds)
     verdicts = judge_verdicts(logged, messages, receipts, frontiers, bounds)
@@ -59,7 +65,8 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
 
 def others_of(tables: Tables, history: History) -> list[Row]:
     """What is found of the order, and of the frontier."""
-    frontiers, bounds = _frontiers(tables, history).localCheckpoint(), history.bounds
+    frontiers = _frontiers(tables, history).localCheckpoint()
+    bounds = replace(history.bounds, is_any_timed=tables.counts.with_late > 0)
     links = links_of(frontiers, bounds)
     steps = history_of(links, bounds)
     order = judge_order(tables.logged, tables.deliveries, steps, bounds)

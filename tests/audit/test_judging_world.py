@@ -90,5 +90,7 @@ def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
         for part in (tables.deliveries, tables.receipts, tables.letters)
     )
     messages = judge_messages(logged, deliveries, letters, bounds).localCheckpoint()
-    left = Tables(tables.requests, logged, deliveries, receipts, letters, messages)
+    left = Tables(
+        *(tables.requests, logged, deliveries, receipts, letters, messages, tables.counts)
+    )
     return left, replace(history, bounds=bounds)

@@ -88,7 +88,8 @@ def archive_spark() -> Path:
         ):
             settings = {
                 **session.FOR_FEW,
-                JAVA_OPTIONS: f"{session.FOR_FEW[JAVA_OPTIONS]} {option}",
+                # It verifies what it leaves.
+                JAVA_OPTIONS: f"{session.FOR_BATCHES[JAVA_OPTIONS]} {option}",
             }
             with session.open_session(
                 Path(folder), master="local[2]", driver_memory="1g", settings=settings

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from raw_records import RawWriter
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.kafka import read_ranges, read_topics
+from delayd.audit.reading.kafka import read_here, read_ranges, read_topics
+from delayd.audit.reading.partition import ReadError
 from delayd.audit.reading.ranges import Range
 from delayd.audit.spans import Span, span_of
 from delayd.audit.tables import RECORDS
@@ -90,6 +91,9 @@ def test_20000_records_are_those_that_another_driver_sees(
 
     rows = _rows(table)
 
+    here = read_here(spark, topics.access, [span], "buffer")
+    assert here is not None and here.schema == RECORDS
+    assert _rows(here) == rows
     seen = list(_seen(topics.cluster.bootstrap, mixed, span))
     assert len(seen) == RECORDS_WRITTEN < sum(span.ends)
     log_ms: dict[int, int] = {}
@@ -115,6 +119,12 @@ def test_20000_records_are_those_that_another_driver_sees(
             "key_murmur2": None if record.key is None else murmur2(record.key) & 0x7FFFFFFF,
             "is_proved": None,
         }
+
+
+def test_more_than_a_process_may_read_by_itself_is_left_to_spark(
+    spark: SparkSession, topics: Topics, mixed: str
+) -> None:
+    assert read_here(spark, topics.access, [topics.span(mixed)], "buffer", bytes_max=10_000) is None
 
 
 def test_several_ranges_of_a_partition_are_as_one(topics: Topics, mixed: str) -> None:
@@ -161,6 +171,8 @@ def test_a_deleted_beginning_is_an_error(spark: SparkSession, topics: Topics) ->
 
     with pytest.raises(PySparkException, match="deleted its beginning while it was being read"):
         read_topics(spark, topics.access, [before], "target").count()
+    with pytest.raises(ReadError, match="deleted"):
+        read_here(spark, topics.access, [before], "target")
     assert read_topics(spark, topics.access, [topics.span(topic)], "target").count() == 50
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from delayd.audit.following.batch_context import HORIZON_MS, REDRIVE_MEMORY_MS
+from delayd.audit.judging.columns import table_of
 from delayd.audit.tables import REQUESTS
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Watched:
         schema = StructType([*WATCHED.fields, StructField("version", LongType())])
         paths = [str(self._root / name) for name in names]
         if not paths:
-            return self._spark.createDataFrame([], schema)
+            return table_of(self._spark, schema)
         return self._spark.read.schema(schema).parquet(*paths)
 
 

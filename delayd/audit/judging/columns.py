@@ -6,10 +6,12 @@ The name of a column stands for the column. Where none is given, a place is that
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayd.audit.judging.faults import Fault
@@ -21,6 +23,9 @@ from replication.settings import STEADY_RULES
 ColumnOrName: TypeAlias = Column | str
 
 PLACE: Final = ["partition", "offset"]
+
+GIVEN_UP: Final = ("dead", "expired")
+"""Fates of stored messages that end as dead letters; the letters' reasons, and verdicts, too."""
 
 FEW: Final = 200_000
 """Rows of a few numbers that every task may be handed: some 20 MB."""
@@ -118,6 +123,17 @@ def findings(
         *(column.alias(name) for name, column in columns.items()),
     ).select("found.*", *kept, *columns)
     return padded(named, FINDINGS)
+
+
+def table_of(
+    spark: SparkSession, table: StructType, rows: Sequence[Sequence[Any]] = ()
+) -> DataFrame:
+    """Return a few rows as a table that is a part of plans: of one without rows Spark knows that it
+    is empty, and plans nothing for it."""
+    fields = to_arrow_schema(table)
+    columns = zip(*rows, strict=True) if rows else ([] for _ in fields)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, fields, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=fields), table)
 
 
 def as_table(rows: DataFrame, table: StructType, **columns: Column) -> DataFrame:

@@ -22,12 +22,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_true, of_partition, source_text
+from delayd.audit.judging.columns import findings, is_true, of_partition, source_text, table_of
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
-from delayd.audit.tables import FINDINGS
+from delayd.audit.tables import FINDINGS, TARGET_PARTITIONS
 
 LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
 """By then every step has passed a cancel marker: what comes out later is a ghost."""
@@ -108,9 +108,7 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
         (F.col("answer").isNotNull() & ~is_uncertain(bounds)).alias("is_answered"),
         F.struct(*_ASKED).alias("asked"),
     )
-    counts = logged.sparkSession.createDataFrame(
-        [*bounds.target_partitions.items()], "topic string, partitions int"
-    )
+    counts = table_of(logged.sparkSession, TARGET_PARTITIONS, [*bounds.target_partitions.items()])
     joined = (
         deliveries.withColumnsRenamed({"partition": "at_partition", "offset": "at_offset"})
         .join(asked, ["source_partition", "source_offset"], "left")
@@ -142,7 +140,7 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
 
 def _of_deliveries(suspicious: DataFrame, killers: DataFrame, bounds: Bounds) -> DataFrame:
     if suspicious.isEmpty():  # as a rule: spare the receipts
-        return suspicious.sparkSession.createDataFrame([], FINDINGS)
+        return table_of(suspicious.sparkSession, FINDINGS)
     told = killers.withColumnRenamed("partition", "source_partition")
     killed = F.format_string(
         "delivered although %d/%d had killed it before", "source_partition", "killed_by"

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import as_table
+from delayd.audit.judging.columns import GIVEN_UP, as_table
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -76,7 +76,7 @@ def letters_of(records: DataFrame) -> DataFrame:
     """Return what the dead letters say (tables.LETTERS). Of one that a message became after it had
     been stored, `record_hash` is of what it carried: its request headers were written anew."""
     control = F.col("control")
-    is_dead = F.coalesce(control["reason"].isin("dead", "expired"), F.lit(False))
+    is_dead = F.coalesce(control["reason"].isin(*GIVEN_UP), F.lit(False))
     is_truncated = control["truncated"].isNotNull()
     key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
     user_hash = headers_hash(F.col("headers"))

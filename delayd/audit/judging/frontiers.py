@@ -122,7 +122,9 @@ def _false_claims(
         & (F.col("offset") <= bounds.frontier_offset)
         & _is_whole(bounds)
     ).select("offset", "step", "delivered", "dead", "digest")
-    expired = _expired(alive.where("worth_until_ms is not null"), links, logged)
+    # There is none to expire as a rule: spare the join.
+    timed = alive.where("worth_until_ms is not null" if bounds.is_any_timed else "false")
+    expired = _expired(timed, links)
     compared = claims.join(held, "offset", "left").join(expired, "offset", "left").fillna(0)
     # Where some last attempts were given up and others delivered, the log does not say which.
     last = F.col("last") - F.col("expired_last")
@@ -152,12 +154,10 @@ def _false_claims(
     return compared.select("offset", reason.alias("reason"))
 
 
-def _expired(timed: DataFrame, links: DataFrame, logged: DataFrame) -> DataFrame:
+def _expired(timed: DataFrame, links: DataFrame) -> DataFrame:
     """Return what each step found not worth delivering any more, by its own `now`: how many, and
     their digest; of both also that of last attempts."""
     crc, is_last = F.crc32(source_text().cast("binary")), F.col("is_last")
-    if logged.where("late_ms is not null").isEmpty():  # as a rule: spare the join
-        timed = timed.limit(0)
     steps = links.select(F.col("offset").alias("step_at"), "now_ms")
     over = timed.join(steps, "step_at").where("now_ms > worth_until_ms")
     return over.groupBy(F.col("step_at").alias("offset")).agg(

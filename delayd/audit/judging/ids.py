@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
+from delayd.audit.judging.request_counts import RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
 
@@ -44,22 +45,26 @@ _DECISION: Final = (
 Let = Callable[[Column], Column]
 
 
-def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
+def logged_of(
+    requests: DataFrame, settings: Settings, counts: RequestCounts | None = None
+) -> DataFrame:
     """Return requests, and what became of each by the rules (tables.LOGGED).
 
-    Counts the continuations first, to know how to join them.
+    Without `counts` of them it counts the continuations first, to know how to join them.
     """
-    linked = _with_continued_by(requests.where(F.col("op") != "switch"))
+    continuations = None if counts is None else counts.continuations
+    linked = _with_continued_by(requests.where(F.col("op") != "switch"), continuations)
     is_redrive = F.col("op") == "redrive"
     has_id = F.col("id").isNotNull() & (F.col("op") != "reject")
-    redrives = _with_again(linked.where(is_redrive))
-    named = linked.where(has_id & ~is_redrive).unionByName(
-        redrives.where("id is not null"), allowMissingColumns=True
-    )
-    # What has no id is decided on its own.
-    alone = linked.where(~is_redrive & ~has_id).unionByName(
-        redrives.where("id is null"), allowMissingColumns=True
-    )
+    named, alone = linked.where(has_id & ~is_redrive), linked.where(~is_redrive & ~has_id)
+    if counts is not None and counts.redrives == 0:
+        never = F.lit(None).cast("string").alias("again")
+        named, alone = named.select("*", never), alone.select("*", never)
+    else:
+        redrives = _with_again(linked.where(is_redrive))
+        named = named.unionByName(redrives.where("id is not null"), allowMissingColumns=True)
+        # What has no id is decided on its own.
+        alone = alone.unionByName(redrives.where("id is null"), allowMissingColumns=True)
     is_again = F.col("again") != "no"
     decided = padded(
         alone,
@@ -71,10 +76,12 @@ def logged_of(requests: DataFrame, settings: Settings) -> DataFrame:
     return decided.unionByName(_replayed(named, settings))
 
 
-def _with_continued_by(requests: DataFrame) -> DataFrame:
-    """Return each record with the offset of what continues it."""
+def _with_continued_by(requests: DataFrame, count: int | None) -> DataFrame:
+    """Return each record with the offset of what continues it. Counts what does, if `count` is not
+    known."""
     continuations = requests.where(F.col("op") == "continue")
-    count = continuations.count()
+    if count is None:
+        count = continuations.count()
     if count == 0:
         return requests.withColumn("continued_by", F.lit(None).cast("bigint"))
     links = continuations.groupBy("partition", F.col("continues").alias("offset")).agg(

@@ -17,8 +17,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.figures import HOUR_MS, width_of
 from delayd.audit.report import Bin
+from delayd.audit.tables import FAILOVERS
 
 EXACT_MS: Final = 2_048
 MOMENTS_MAX: Final = 240
@@ -130,9 +132,8 @@ def lateness_around(messages: DataFrame, failovers: Sequence[tuple[int, int]]) -
     second = 1_000
     first = F.expr(f"(at_ms - {BEFORE_FAILOVER_MS}) div {second}")
     last = F.expr(f"(at_ms + {AFTER_FAILOVER_MS}) div {second}")
-    windows = messages.sparkSession.createDataFrame(
-        failovers[:FAILOVERS_MAX], "term long, at_ms long"
-    ).select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
+    changes = table_of(messages.sparkSession, FAILOVERS, failovers[:FAILOVERS_MAX])
+    windows = changes.select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
     around = (
         messages.where((F.col("fate") == "delivered") & ~was_requeued())
         .select(_time_ms().alias("time_ms"), _late_ms().alias("exact_ms"))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
+    GIVEN_UP,
     PLACE,
     few,
     findings,
@@ -112,7 +113,7 @@ def _checked(
 
 def _problem(bounds: Bounds) -> Column:
     is_there = F.col("asked_op").isNotNull()
-    is_of_stored = F.col("reason").isin("dead", "expired")
+    is_of_stored = F.col("reason").isin(*GIVEN_UP)
     return (
         F.when(~is_there & ~was_not_read(bounds), "it names no request")
         .when(~is_there | F.col("is_uncertain"), None)

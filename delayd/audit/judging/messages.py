@@ -11,7 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import PLACE, as_table, is_below, is_done, named_place
+from delayd.audit.judging.columns import (
+    GIVEN_UP,
+    PLACE,
+    as_table,
+    is_below,
+    is_done,
+    named_place,
+)
 from delayd.audit.judging.contents import together
 from delayd.audit.judging.retention import is_uncertain, trimmed_ms
 from delayd.audit.tables import MESSAGES
@@ -70,7 +77,8 @@ def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
         *(*named_place(), "fired_ms", delivered_ms.alias("delivered_ms")),
         F.lit(1).alias("deliveries"),
     )
-    dead = letters.where("reason in ('dead', 'expired') and source_offset is not null").select(
+    is_given_up = F.col("reason").isin(*GIVEN_UP)
+    dead = letters.where(is_given_up & F.col("source_offset").isNotNull()).select(
         *(*named_place(), F.col("timestamp_ms").alias("dead_ms"), F.lit(1).alias("letters")),
         F.when(F.col("reason") == "expired", 1).alias("expired"),
     )

@@ -12,9 +12,17 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import PLACE, findings, is_true, named_place, source_text
+from delayd.audit.judging.columns import (
+    PLACE,
+    findings,
+    is_true,
+    named_place,
+    source_text,
+    table_of,
+)
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
+from delayd.audit.tables import TARGET_PARTITIONS
 
 
 def judge_order(
@@ -61,9 +69,7 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
         *("partition", "offset", "topic", "lane", "rank_ms", "due_ms", "planned_ms", "killed_by"),
         *("key_murmur2", F.col("target_partition").alias("asked_partition")),
     )
-    known = logged.sparkSession.createDataFrame(
-        [*partitions.items()], "topic string, partitions int"
-    )
+    known = table_of(logged.sparkSession, TARGET_PARTITIONS, [*partitions.items()])
     by_key = F.when(F.col("partitions") > 0, F.col("key_murmur2") % F.col("partitions"))
     wanted = F.coalesce("asked_partition", by_key, "found_partition")
     return (

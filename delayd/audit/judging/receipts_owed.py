@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
+    GIVEN_UP,
     PLACE,
     is_below,
     is_steady_at,
@@ -104,7 +105,7 @@ def _with_members(marks: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
 def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
     """Return the messages with an id that are owed an outcome; columns as of answers_owed."""
     is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL) | is_true(F.col("is_told"))
-    is_told = F.col("fate").isin("dead", "expired") | (is_all & (F.col("fate") == "delivered"))
+    is_told = F.col("fate").isin(*GIVEN_UP) | (is_all & (F.col("fate") == "delivered"))
     told_id, receipts = F.coalesce("id", _own_source()), bounds.settings.receipts.name
     trimmed_ms = F.when(F.col("id").isNotNull(), trimmed_in_ms(bounds, receipts)).otherwise(
         bounds.trimmed_before_ms(receipts)

@@ -21,10 +21,11 @@ from delayd.audit.judging.columns import (
     looked_up,
     of_partition,
     source_text,
+    table_of,
 )
 from delayd.audit.judging.faults import Fault
 from delayd.audit.report import NodeState
-from delayd.audit.tables import PENDING
+from delayd.audit.tables import NODE_PROBLEMS, PENDING
 from replication.rank import SLOT_MS
 
 LOG: Final = ""
@@ -88,10 +89,8 @@ def judge_replicas(
 
 
 def _absent(expected: DataFrame, nodes: Sequence[NodeState]) -> DataFrame:
-    rows = expected.sparkSession.createDataFrame(
-        [(state.node, state.problem) for state in nodes if state.problem is not None],
-        "node string, problem string",
-    )
+    told = [(state.node, state.problem) for state in nodes if state.problem is not None]
+    rows = table_of(expected.sparkSession, NODE_PROBLEMS, told)
     return findings(rows, {Fault.REPLICA_ABSENT: F.col("problem")}, "node")
 
 

@@ -18,12 +18,14 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
     FEW,
+    GIVEN_UP,
     PLACE,
     few,
     findings,
     is_true,
     named_place,
     source_text,
+    table_of,
 )
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.receipt_truth import counts_as_killed, is_true_receipt
@@ -77,7 +79,7 @@ def marks_of(logged: DataFrame, receipts: DataFrame) -> DataFrame:
 
 def _told(receipts: DataFrame) -> DataFrame:
     """Return all receipts of a request and kind as one array, `told`."""
-    is_outcome = F.col("verdict").isin("dead", "delivered", "expired")
+    is_outcome = F.col("verdict").isin("delivered", *GIVEN_UP)
     kind = F.when(is_outcome, "outcome").otherwise("answer").alias("kind")
     return receipts.groupBy(*named_place(), kind).agg(
         F.collect_list(
@@ -177,7 +179,7 @@ def _of_strays(
     keys = strays.select(*PLACE).distinct()
     count = keys.limit(FEW + 1).count()
     if count == 0:  # as a rule: spare the log
-        return strays.sparkSession.createDataFrame([], FINDINGS)
+        return table_of(strays.sparkSession, FINDINGS)
     keys = few(keys, count)
     there = logged.join(keys, PLACE, "left_semi").select(
         *PLACE, is_uncertain(bounds).alias("is_uncertain")
@@ -198,7 +200,7 @@ def _of_strays(
     may_be = (F.col("kind") == "outcome") & (
         F.col("fate").isin("lost", "unproven")
         | (
-            F.col("fate").isin("pending", "delivered", "dead", "expired")
+            F.col("fate").isin("pending", "delivered", *GIVEN_UP)
             & ~F.col("is_done")
             & (F.col("now_rank_ms") <= receipt["at_ms"])
         )

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.batches import Batches, Headers, Piece, Prover, piece_of
+from delayd.audit.reading.batches import SCHEMA, Batches, Headers, Piece, Prover, piece_of
 from delayd.audit.reading.log_time import LogTimes, newest_before
 from delayd.audit.reading.partition import Partition, Wanted, guarded_reader, open_client
 from delayd.audit.reading.ranges import OFFSETS_MAX, Range, tasks_of
@@ -32,6 +33,10 @@ ROLES: Final = ("buffer", "target", "receipts", "dead", "frontier")
 BATCH_RECORDS: Final = 8192
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """A batch is closed by what reaches one of them."""
+
+HERE_OFFSETS_MAX: Final = 150_000
+HERE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What this process reads by itself at most."""
 
 STALL_MS: Final = 60_000
 """How long a read may stand still: as long as a broker takes to come back."""
@@ -63,6 +68,33 @@ def read_topics(
         .option("stall_ms", str(stall_ms))
         .load()
     )
+
+
+def read_here(
+    spark: SparkSession,
+    access: Path,
+    spans: Sequence[Span],
+    role: str,
+    *,
+    bytes_max: int = HERE_BYTES_MAX,
+    stall_ms: int = STALL_MS,
+) -> DataFrame | None:
+    """Return the same as `read_topics`, read by this process, once and now: to start Python three
+    times for Spark takes longer than to read little. None if it is more than `bytes_max`.
+
+    Raises ReadError.
+    """
+    assert role in ROLES, f"no role: {role}"
+    batches, size_bytes = [], 0
+    for task in tasks_of(spans, cores=1):
+        for batch in read_ranges(Access.read(access), role, task, stall_ms):
+            batches.append(batch)
+            size_bytes += batch.nbytes
+            if size_bytes > bytes_max:
+                return None
+    table = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+    cores = spark.sparkContext.defaultParallelism
+    return spark.createDataFrame(table, RECORDS).coalesce(cores)
 
 
 class DelaydKafka(DataSource):

@@ -46,7 +46,8 @@ def active_tasks() -> Tasks:
 
 
 class Progress:
-    """Shows named stages, one at a time; it may be made before there is a Spark."""
+    """Shows named stages while they last; it may be made before there is a Spark. Stages of several
+    threads are shown as one."""
 
     def __init__(
         self,
@@ -59,26 +60,50 @@ class Progress:
         self._tasks = tasks
         self._line_ms = line_ms
         self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._open: list[str] = []
+        self._end_shown: Callable[[], None] | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Show, while this lasts, its name and the share of tasks that are done."""
-        over = threading.Event()
         started_ms = self._clock.monotonic_ms()
-        show = self._bar if self._console.is_terminal else self._lines
-        shown = threading.Thread(target=show, args=(name, over), name="progress", daemon=True)
-        shown.start()
+        self._begin(name)
         ended = "failed after"
         try:
             yield
             ended = "done in"
         finally:
-            over.set()
-            shown.join()
+            self._end(name)
             seconds = (self._clock.monotonic_ms() - started_ms) / 1000
             self._console.print(f"{name}: {ended} {seconds:.1f} s", markup=False, highlight=False)
 
-    def _bar(self, name: str, over: threading.Event) -> None:
+    def _begin(self, name: str) -> None:
+        with self._lock:
+            self._open.append(name)
+            if self._end_shown is None:
+                over = threading.Event()
+                show = self._bar if self._console.is_terminal else self._lines
+                shown = threading.Thread(target=show, args=(over,), name="progress", daemon=True)
+                shown.start()
+
+                def end() -> None:
+                    over.set()
+                    shown.join()
+
+                self._end_shown = end
+
+    def _end(self, name: str) -> None:
+        with self._lock:
+            self._open.remove(name)
+            if not self._open and self._end_shown is not None:
+                self._end_shown()
+                self._end_shown = None
+
+    def _names(self) -> str:
+        return ", ".join([*self._open])
+
+    def _bar(self, over: threading.Event) -> None:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -86,14 +111,16 @@ class Progress:
             TimeElapsedColumn(),
         )
         with Bar(*columns, console=self._console, transient=True) as bar:
-            shown = bar.add_task(name, total=None)
+            shown = bar.add_task(self._names(), total=None)
             while not over.wait(LOOK_S):
                 done, total = self._tasks()
+                bar.update(shown, description=self._names())
                 if total:
                     bar.update(shown, completed=done, total=total)
 
-    def _lines(self, name: str, over: threading.Event) -> None:
+    def _lines(self, over: threading.Event) -> None:
         while not over.wait(self._line_ms / 1000):
             done, total = self._tasks()
             share = f": {100 * done // total} %" if total else ""
-            self._console.print(f"{name}{share}", markup=False, highlight=False)
+            if names := self._names():
+                self._console.print(f"{names}{share}", markup=False, highlight=False)

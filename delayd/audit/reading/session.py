@@ -28,7 +28,14 @@ SHUFFLE_PARTITIONS: Final = 32
 _FOR_SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a Java that ends before it has compiled anything well."""
 
-FOR_LITTLE: Final[Mapping[str, str]] = {
+_FOR_ONE_PASS: Final = (
+    "-XX:MetaspaceSize=256m -Xmn256m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Options of a Java that carries out most of its code a few times. It takes memory for classes and
+for short-lived objects at once, instead of collecting garbage on the way there, and believes
+Spark's jars instead of verifying each class, which takes seconds."""
+
+FOR_BATCHES: Final[Mapping[str, str]] = {
     "spark.driver.defaultJavaOptions": _FOR_SHORT,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.cache.maxEntries": "5000",
@@ -37,13 +44,22 @@ FOR_LITTLE: Final[Mapping[str, str]] = {
 """Settings for tables so small that to compile a plan well, or to think it over again, takes longer
 than to run it. What is compiled is kept: whoever judges again has the same plans."""
 
+FOR_LITTLE: Final[Mapping[str, str]] = {
+    **FOR_BATCHES,
+    "spark.driver.defaultJavaOptions": f"{_FOR_SHORT} {_FOR_ONE_PASS}",
+    # As few as TableStore makes of a small table.
+    "spark.sql.shuffle.partitions": "1",
+    # What each sort and each aggregate takes at first, however little it holds.
+    "spark.buffer.pageSize": "1m",
+}
+"""Settings for little that is judged once."""
+
 FOR_FEW: Final[Mapping[str, str]] = {
     **FOR_LITTLE,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
 }
-"""Settings for so few rows, judged once, that to compile a plan at all takes longer."""
+"""Settings for so few rows that to compile a plan at all takes longer."""
 
 END_TIMEOUT_S: Final = 20.0
 

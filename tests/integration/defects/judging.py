@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from defects.operation import Expected
 from delayd.audit.cut import Cut, Export
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
-from delayd.audit.judging.faults import JOBS
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.kafka import read_topics
@@ -66,22 +63,18 @@ class Audit:
                 frontiers=read("frontiers", [settings.frontier.name], "frontier"),
             )
 
-    def report(self, tables: Tables, absent: Collection[str] = ()) -> Report:
-        """The report, as if these nodes had given no export."""
+    def report(
+        self, tables: Tables, absent: Collection[str] = ()
+    ) -> tuple[Report, list[dict[str, Any]]]:
+        """The report, as if these nodes had given no export, and all findings: it keeps a few
+        examples only."""
         exports = tuple(
             Export(each.node, each.admin, None, AWAY) if each.node in absent else each
             for each in self.cut.exports
         )
         cut = Cut(self.cut.seen, exports)
-        return Judging(self.store, tables, cut, self.options).report()
-
-    def findings(self) -> list[dict[str, Any]]:
-        """All findings of the last report; it keeps a few examples only."""
-        return [
-            finding
-            for job in JOBS
-            for finding in pq.read_table(self.store.folder / f"findings-{job}.parquet").to_pylist()
-        ]
+        report, findings = Judging(self.store, tables, cut, self.options).report()
+        return report, [row.asDict() for row in findings.collect()]
 
     @contextlib.contextmanager
     def _access(self) -> Iterator[Path]:

@@ -1,0 +1,50 @@
+"""Counts of requests, by one pass: which targets they name, and what there is of what is rare.
+
+What there is none of is left out of later plans, or need not be asked for by jobs of their own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+_OPS: Final = 8
+"""More than there are: schedule, cancel, replace, redrive, continue, switch, reject."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounts:
+    """What REQUESTS hold."""
+
+    targets: frozenset[str]
+    """Topics that requests name; of what is refused they do not count."""
+    continuations: int
+    redrives: int
+    switches: int
+    """Records that switch the rules, or would."""
+    with_late: int
+    """Requests with `delayd-late`."""
+
+
+def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
+    """Count REQUESTS; None if they name more targets than that."""
+    topic = F.when(F.col("op") != "reject", F.col("topic")).alias("topic")
+    counted = requests.groupBy("op", topic).agg(
+        F.count("*").alias("count"), F.count("late_ms").alias("with_late")
+    )
+    rows = counted.limit(_OPS * (targets_max + 1)).collect()
+    targets = frozenset(row.topic for row in rows if row.topic is not None)
+    if len(targets) > targets_max:
+        return None
+
+    def count(op: str) -> int:
+        return sum(row["count"] for row in rows if row.op == op)
+
+    return RequestCounts(
+        targets,
+        continuations=count("continue"),
+        redrives=count("redrive"),
+        switches=count("switch"),
+        with_late=sum(row.with_late for row in rows),
+    )
