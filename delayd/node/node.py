@@ -334,13 +334,14 @@ class Node:
         ending.cancel()
         if not control.done():
             self._control.shut_down()
-        await asyncio.to_thread(self._cancel_bridge.stop, THREAD_STOP_S)
+        self._cancel_bridge.end()
         await asyncio.to_thread(self._exporter.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._donor.stop)
         await asyncio.to_thread(self._comparisons.stop, THREAD_STOP_S)
         await asyncio.wait({control}, timeout=THREAD_STOP_S)
         await asyncio.to_thread(self._delivery.stop, THREAD_STOP_S)
         await asyncio.to_thread(self._ingestion.stop, THREAD_STOP_S)
+        await asyncio.to_thread(self._cancel_bridge.stop, THREAD_STOP_S)
         self._control.heartbeat.end()
         admin.should_exit = True
         await asyncio.wait({admin_task}, timeout=5)

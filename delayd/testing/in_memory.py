@@ -54,8 +54,9 @@ class Delivered(NamedTuple):
     headers: Headers
 
     def header(self, name: str) -> str | None:
-        """Return the text of the first header of this name, None without one."""
-        return next((text.decode() for key, text in self.headers if key == name and text), None)
+        """Return the text of the first header of this name; None without one, or if it is null."""
+        found = next((content for key, content in self.headers if key == name), None)
+        return None if found is None else found.decode(errors="replace")
 
 
 class Pending(NamedTuple):
@@ -89,6 +90,7 @@ class InMemoryDelayd:
         self.clock: Final = SteppedClock(start_ms, self._run_until)
         """Stands still until it is moved: `clock.advance("30d")`."""
         self._creates = not targets
+        self._deleted: set[str] = set()
         with ExitStack() as unless_made:
             folder = tempfile.TemporaryDirectory(prefix="delayd-in-memory-")
             unless_made.callback(folder.cleanup)
@@ -103,10 +105,10 @@ class InMemoryDelayd:
             unless_made.callback(self._node.close)
             self._connections: list[Connection] = []
             unless_made.callback(self._close_clients)
+            for target in targets:
+                self.create_target(target)
+            self._node.settle()
             self._closing = unless_made.pop_all()
-        for target in targets:
-            self.create_target(target)
-        self._node.settle()
 
     def close(self) -> None:
         """End the clients, and remove the wheel. Idempotent."""
@@ -154,15 +156,17 @@ class InMemoryDelayd:
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
         with self._lock:
             self._node.kafka.create_topic(topic, partitions, {**LOG_APPEND_TIME, **dotted})
+            self._deleted.discard(topic)
             self._node.targets.forget()
 
     def delete_target(self, topic: str) -> None:
-        """Delete a topic: what is due there is retried, and then dead."""
+        """Delete a topic, which no request creates again: what is due there is retried, and then
+        dead."""
         with self._lock:
             self._topic_is_known(topic)
             self._node.kafka.delete_topic(topic)
             self._node.targets.forget()
-            self._creates = False
+            self._deleted.add(topic)
 
     def delivered(self, topic: str) -> list[Delivered]:
         """Return what was delivered to a topic so far, by time."""
@@ -236,13 +240,14 @@ class InMemoryDelayd:
             )
         except RefusedError:
             return  # the parser says so
-        if self._creates and name not in self._node.kafka.topics:
+        if self._creates and name not in (self._node.kafka.topics.keys() | self._deleted):
             self.create_target(name)
 
     def _topic_is_known(self, topic: str) -> None:
-        if not self._creates and topic not in self._node.kafka.topics:
+        if topic in self._deleted or not (self._creates or topic in self._node.kafka.topics):
             raise ConfigError(
-                f"the topic {topic[:80]!a} does not exist", remedy="name it when delayd is made"
+                f"the topic {topic[:80]!a} does not exist",
+                remedy="name it when delayd is made, or call create_target",
             )
 
     def _read(self, topic: str) -> list[Delivered]:

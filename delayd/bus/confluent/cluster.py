@@ -88,6 +88,8 @@ class ConfluentCluster(BrokerCluster[Question]):
                 return {
                     (each.topic, each.partition): each.offset for each in found if each.offset >= 0
                 }
+            if failed.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise question.refused(failed.name())
             question.pause(failed.name())
 
     def close(self) -> None:

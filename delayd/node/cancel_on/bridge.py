@@ -21,8 +21,9 @@ import structlog
 
 from delayd.bus import Bus, Cluster, Consumer, Headers, Position, Record, TransactionalProducer
 from delayd.bus.murmur2 import partition_of
+from delayd.bus.unreadable import UnreadableBatch
 from delayd.config.cancel_on import CancelOn
-from delayd.errors import DelaydError, ProducerError
+from delayd.errors import DelaydError, FencedError, ProducerError, TopicMismatchError
 from delayd.node.cancel_on.event import Event, cancelled_by
 from delayd.runtime.clock import Clock
 from delayd.runtime.threads import SystemThreads, Threads
@@ -36,10 +37,16 @@ POLL_MS: Final = 50
 LOOK_MS: Final = 200
 """How often a node that does not lead looks whether it does."""
 RETRY_MS: Final = 2_000
-"""After a failure; a fenced bridge must not fence its successor at once."""
+"""After a bridge that did not live longer; a fenced one must not fence its successor at once."""
 SURVEY_MS: Final = 5_000
-"""How often the lag is measured, and a topic that could not be read is tried again."""
-TIMEOUT_MS: Final = 10_000
+"""How often a topic's lag is measured, and one that could not be read is tried again."""
+SURVEY_TIMEOUT_MS: Final = 2_000
+"""How long one topic may hold up the others."""
+KEEP_MS: Final = 3_600_000
+"""How often all offsets are committed, moved or not: brokers forget those of a group without
+members that are older than `offsets.retention.minutes`, seven days by default."""
+TIMEOUT_MS: Final = 5_000
+"""Of a transaction's calls: while it is open, what is behind its cancels in the buffer waits."""
 CAUSE: Final = "cancelled-by"
 """The header of a cancel that names its event: `topic/partition/offset`."""
 
@@ -53,7 +60,8 @@ class Figures:
     unusable: int = 0
     """Events that a rule was for, without an id that a message can have."""
     lost: int = 0
-    """Times that the topic was trimmed before it was read to its end."""
+    """Times that events were lost to it: the topic was trimmed, cut off or made anew before it was
+    read to its end, or a batch of it cannot be read."""
     lag: int | None = None
     """Events that are still to be read; None if nobody knows."""
     problem: str | None = None
@@ -61,7 +69,7 @@ class Figures:
 
 def bridge_id(realm: str) -> str:
     """Return the bridge's transactional id, which is the name of its consumer group, too."""
-    return f"{realm}-cancel-on"
+    return f"delayd-{realm}-cancel-on"
 
 
 class CancelBridge:
@@ -95,9 +103,13 @@ class CancelBridge:
         if self._rules:
             self._thread.start()
 
-    def stop(self, timeout_s: float) -> None:
-        """End; what is under way is given up, and read again by the next master."""
+    def end(self) -> None:
+        """Begin to end: what is under way is carried out, or read again by the next master."""
         self._stopping.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """End."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
@@ -112,23 +124,35 @@ class CancelBridge:
                 self._forget()
                 self._stopping.wait(LOOK_MS / 1000)
                 continue
+            began_ms = self._clock.monotonic_ms()
             try:
-                with closing(Passage(self._bus, self._settings, self._rules, self.figures)) as way:
-                    self.problem = None
+                with closing(self._passage()) as way:
                     self._go(way)
             except Exception as error:  # deliveries go on, whatever is wrong with events
                 self.problem = str(error)
                 code = error.code if isinstance(error, DelaydError) else type(error).__name__
                 log.warning("cancel_bridge_failed", code=code, error=str(error))
-                self._stopping.wait(RETRY_MS / 1000)
+                lived_ms = self._clock.monotonic_ms() - began_ms
+                if isinstance(error, FencedError) or lived_ms < RETRY_MS:
+                    self._stopping.wait(RETRY_MS / 1000)
         self._forget()
 
+    def _passage(self) -> "Passage":
+        return Passage(self._bus, self._settings, self._rules, self.figures)
+
     def _go(self, way: "Passage") -> None:
-        surveyed_ms = self._clock.monotonic_ms() - SURVEY_MS
+        now_ms = self._clock.monotonic_ms
+        survey_at_ms = dict.fromkeys(self._rules, now_ms())
+        keep_at_ms = now_ms() + KEEP_MS
         while self._is_master() and not self._stopping.is_set():
-            if self._clock.monotonic_ms() - surveyed_ms >= SURVEY_MS:
-                way.survey()
-                surveyed_ms = self._clock.monotonic_ms()
+            topic = min(survey_at_ms, key=survey_at_ms.__getitem__)
+            if survey_at_ms[topic] <= now_ms():
+                way.survey(topic)
+                survey_at_ms[topic] = now_ms() + SURVEY_MS
+                self.problem = None
+            if now_ms() >= keep_at_ms:
+                way.keep()
+                keep_at_ms = now_ms() + KEEP_MS
             if not way.turn():
                 self._stopping.wait(POLL_MS / 1000)
 
@@ -156,7 +180,10 @@ class Passage:
         self._figures = figures
         self._group = bridge_id(settings.realm)
         self._consumers: dict[str, Consumer] = {}
-        self._partitions: dict[str, frozenset[int]] = {}
+        self._positions: dict[str, dict[int, int]] = {}
+        """Where each topic that is read was at its last survey, by partition."""
+        self._absent: set[str] = set()
+        """Topics that did not exist when this bridge looked for them."""
         self._closing = ExitStack()
         with ExitStack() as unless_made:
             self._cluster: Cluster = unless_made.enter_context(closing(bus.cluster()))
@@ -172,22 +199,30 @@ class Passage:
             self._drop(topic)
         self._closing.close()
 
-    def survey(self) -> None:
-        """Measure each topic's lag; begin to read those that are not read, or have grown."""
-        for topic in self._rules:
-            figures = self._figures[topic]
-            try:
-                ends = self._cluster.end_offsets(topic, TIMEOUT_MS, committed=True)
-                if self._partitions.get(topic) != ends.keys():
-                    self._begin(topic, ends)
-                consumer = self._consumers[topic]
-                figures.lag = sum(max(0, end - consumer.position(n)) for n, end in ends.items())
+    def survey(self, topic: str) -> None:
+        """Measure a topic's lag; begin to read it if it is not read, or has grown, or if nothing
+        comes of what is there."""
+        figures = self._figures[topic]
+        is_read = topic in self._consumers
+        try:
+            ends = self._cluster.end_offsets(topic, SURVEY_TIMEOUT_MS, committed=True)
+            if not is_read or self._positions[topic].keys() != ends.keys():
+                self._begin(topic, ends)
+            at = self._standing(topic)
+            behind = {n: end - at[n] for n, end in ends.items() if end > at[n]}
+            if any(at[n] == self._positions[topic][n] for n in behind) and is_read:
+                log.warning("cancel_events_stalled", topic=topic, partitions=sorted(behind))
+                self._begin(topic, ends)
+            self._positions[topic] = at
+            figures.lag = sum(behind.values())
+            if is_read:
                 figures.problem = None
-            except ProducerError:
-                raise
-            except DelaydError as error:
-                self._drop(topic)
-                figures.lag, figures.problem = None, str(error)
+        except ProducerError:
+            raise
+        except DelaydError as error:
+            if isinstance(error, TopicMismatchError):
+                self._absent.add(topic)
+            figures.lag, figures.problem = None, str(error)
 
     def turn(self) -> bool:
         """Carry out the cancels of some events; return whether there was any event."""
@@ -197,7 +232,7 @@ class Passage:
                 records = consumer.poll(EVENTS_MAX, 0)
             except DelaydError as error:  # the next survey begins anew
                 log.warning("cancel_events_unread", topic=topic, error=str(error))
-                self._figures[topic].problem = str(error)
+                self._figures[topic].lag, self._figures[topic].problem = None, str(error)
                 self._drop(topic)
                 continue
             if records:
@@ -206,14 +241,18 @@ class Passage:
             self._carry_out(read)
         return bool(read)
 
+    def keep(self) -> None:
+        """Commit all offsets anew, so that brokers do not forget them."""
+        if self._consumers:
+            self._producer.begin()
+            self._send_offsets(self._consumers)
+            self._producer.commit(TIMEOUT_MS)
+
     def _carry_out(self, read: Mapping[str, Sequence[Record]]) -> None:
         found = {topic: self._cancels(topic, records) for topic, records in read.items()}
-        positions = {
-            (topic, record.partition): record.offset + 1
-            for topic, records in read.items()
-            for record in records
-        }
         self._producer.begin()
+        # First: if the group has trouble, nothing in the buffer waits for it.
+        self._send_offsets(read)
         for cancels, _ in found.values():
             for id, headers in cancels:
                 self._producer.send(
@@ -223,7 +262,7 @@ class Passage:
                     headers=headers,
                     partition=partition_of(id, self._settings.partitions),
                 )
-        self._commit(positions)
+        self._producer.commit(TIMEOUT_MS)
         for topic, (cancels, unusable) in found.items():
             figures = self._figures[topic]
             figures.events += len(read[topic])
@@ -239,6 +278,9 @@ class Passage:
         cancels: list[tuple[bytes, Headers]] = []
         unusable = 0
         for record in records:
+            if isinstance(record, UnreadableBatch):
+                self._note_lost(topic, f"{record.partition}: {record.value!r}")
+                continue
             ids = [cancelled_by(rule, record) for rule in self._rules[topic]]
             unusable += Event.UNUSABLE in ids
             cause = f"{topic}/{record.partition}/{record.offset}".encode()
@@ -252,29 +294,41 @@ class Passage:
         """Read a topic from where its group stands."""
         self._drop(topic)
         places = [(topic, number) for number in ends]
-        known = self._cluster.group_offsets(self._group, places, TIMEOUT_MS)
-        starts = self._cluster.start_offsets(topic, TIMEOUT_MS)
-        begin = {n: known.get((topic, n), 0 if known else end) for n, end in ends.items()}
-        if trimmed := [n for n, offset in begin.items() if offset < starts.get(n, 0)]:
-            if any((topic, n) in known for n in trimmed):
-                self._figures[topic].lost += 1
-                log.error("cancel_events_lost", topic=topic, partitions=trimmed)
-            begin.update({n: starts[n] for n in trimmed})
+        known = self._cluster.group_offsets(self._group, places, SURVEY_TIMEOUT_MS)
+        starts = self._cluster.start_offsets(topic, SURVEY_TIMEOUT_MS)
+        reads_all = bool(known) or topic in self._absent
+        begin = {
+            n: known.get((topic, n), starts[n] if reads_all else end) for n, end in ends.items()
+        }
+        for number, offset in begin.items():
+            if not starts[number] <= offset <= ends[number]:
+                self._note_lost(topic, f"{number}: {offset} is not in the log any more")
+                begin[number] = starts[number]
+        consumer = self._bus.consumer(topic, careful=True)
+        consumer.assign({n: Position(offset) for n, offset in begin.items()})
+        self._consumers[topic], self._positions[topic] = consumer, begin
         if any(begin[n] != known.get((topic, n)) for n in begin):
             self._producer.begin()
-            self._commit({(topic, n): offset for n, offset in begin.items()})
-        consumer = self._bus.consumer(topic)
-        consumer.assign({n: Position(offset) for n, offset in begin.items()})
-        self._consumers[topic] = consumer
-        self._partitions[topic] = frozenset(ends)
-        log.info("cancel_events_read", topic=topic, offsets=begin)
+            self._send_offsets([topic])
+            self._producer.commit(TIMEOUT_MS)
+        log.info("cancel_events_read", topic=topic, offsets=begin, group=self._group)
 
-    def _commit(self, positions: Mapping[tuple[str, int], int]) -> None:
-        self._producer.send_offsets(self._group, positions, TIMEOUT_MS)
-        self._producer.commit(TIMEOUT_MS)
+    def _note_lost(self, topic: str, what: str) -> None:
+        self._figures[topic].lost += 1
+        log.error("cancel_events_lost", topic=topic, partition=what)
+
+    def _standing(self, topic: str) -> dict[int, int]:
+        """Return where a topic is read on, by partition, behind markers and aborted records."""
+        consumer = self._consumers[topic]
+        return {number: consumer.position(number) for number in self._positions[topic]}
+
+    def _send_offsets(self, topics: Iterable[str]) -> None:
+        """Let the open transaction commit where these topics are read on."""
+        offsets = {(t, n): at for t in topics for n, at in self._standing(t).items()}
+        self._producer.send_offsets(self._group, offsets, TIMEOUT_MS)
 
     def _drop(self, topic: str) -> None:
-        self._partitions.pop(topic, None)
+        self._positions.pop(topic, None)
         consumer = self._consumers.pop(topic, None)
         if consumer is not None:
             consumer.close()

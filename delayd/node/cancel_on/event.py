@@ -4,6 +4,7 @@ Nothing in an event raises: what cannot be read is `UNUSABLE`, and is counted.
 """
 
 import json
+import re
 from enum import Enum
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from delayd.config.cancel_on import CancelOn
 from delayd.request.grammar import ID_BYTES_MAX
 
 HEADER: Final = "header:"
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Event(Enum):
@@ -71,7 +73,7 @@ class _Reading:
             name = part.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict):
                 found = found.get(name, _MISSING)
-            elif isinstance(found, list) and name.isascii() and name.isdigit() and len(name) < 10:
+            elif isinstance(found, list) and _INDEX.fullmatch(name):
                 found = found[int(name)] if int(name) < len(found) else _MISSING
             else:
                 return _MISSING

@@ -300,11 +300,15 @@ class Replica:
                 self._is_awaited = False
 
     def pause_ingest(self, pause_ms: int) -> None:
-        """Wait so long, unless somebody waits for what is ingested: a master, or a takeover."""
+        """Wait so long, unless what comes is needed: by a master, by a takeover, or to have reached
+        the newest frontier, without which this node counts as behind."""
         with self.changed:
-            self.changed.wait_for(
-                lambda: self._is_awaited or self._listener is not None, pause_ms / 1000
-            )
+            self.changed.wait_for(self._is_urgent, pause_ms / 1000)
+
+    def _is_urgent(self) -> bool:
+        newest = self.newest
+        is_behind = newest is not None and not newest.record.frontier.reached_by(self.ingested)
+        return is_behind or self._is_awaited or self._listener is not None
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""

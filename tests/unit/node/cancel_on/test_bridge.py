@@ -54,7 +54,7 @@ def cancels(node: OneNode) -> list[tuple[bytes, str]]:
 def test_an_event_cancels_what_is_pending_under_its_id(node: OneNode) -> None:
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     for order in ("7", "8"):
         node.send("t", node.clock.now_ms + 1_000, id=order)
     pay(node.kafka, "7", 1)
@@ -66,7 +66,7 @@ def test_an_event_cancels_what_is_pending_under_its_id(node: OneNode) -> None:
         node.ingest()
         node.step()
     assert [record.key for record in node.read("t")] == [b"8"]
-    way.survey()
+    way.survey("payments")
     assert bridge.figures["payments"] == Figures(events=2, cancels=1, lag=0)
 
 
@@ -75,14 +75,14 @@ def test_events_count_from_when_the_topic_was_first_seen(node: OneNode) -> None:
     pay(node.kafka, "old")
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     way.close()
     pay(node.kafka, "between")
     grown = node.kafka.create_topic("grown", 3)
     node.kafka.topics["payments"].partitions.append(grown.partitions[2])
     pay(node.kafka, "new", 2)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     way.turn()
     assert [id for id, _ in cancels(node)] == [b"between", b"new"]
 
@@ -90,11 +90,11 @@ def test_events_count_from_when_the_topic_was_first_seen(node: OneNode) -> None:
 def test_a_topic_that_grows_is_read_whole_by_the_same_bridge(node: OneNode) -> None:
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     grown = node.kafka.create_topic("grown", 3)
     node.kafka.topics["payments"].partitions.append(grown.partitions[2])
     pay(node.kafka, "new", 2)
-    way.survey()
+    way.survey("payments")
     way.turn()
     assert [id for id, _ in cancels(node)] == [b"new"]
 
@@ -103,7 +103,7 @@ def test_a_topic_that_grows_is_read_whole_by_the_same_bridge(node: OneNode) -> N
 def test_a_commit_in_doubt_doubles_and_loses_nothing(node: OneNode, applied: bool) -> None:
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     for number in range(10):
         pay(node.kafka, str(number), number % 2)
     node.kafka.fail_next_commit(bridge_id(node.settings.realm), applied=applied)
@@ -111,7 +111,7 @@ def test_a_commit_in_doubt_doubles_and_loses_nothing(node: OneNode, applied: boo
         way.turn()
     way.close()
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     way.turn()
     assert sorted(id for id, _ in cancels(node)) == [b"%d" % n for n in range(10)]
 
@@ -119,9 +119,9 @@ def test_a_commit_in_doubt_doubles_and_loses_nothing(node: OneNode, applied: boo
 def test_who_lost_the_id_writes_nothing_more(node: OneNode) -> None:
     bridge = Bridge(node)
     old = bridge.passage()
-    old.survey()
+    old.survey("payments")
     new = bridge.passage()
-    new.survey()
+    new.survey("payments")
     pay(node.kafka, "7")
     with pytest.raises(FencedError):
         old.turn()
@@ -132,30 +132,82 @@ def test_who_lost_the_id_writes_nothing_more(node: OneNode) -> None:
 def test_a_trimmed_topic_is_read_on_and_said(node: OneNode) -> None:
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     way.close()
     for number in range(5):
         pay(node.kafka, str(number))
     node.kafka.log("payments", 0).delete_before(3)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     way.turn()
     assert [id for id, _ in cancels(node)] == [b"3", b"4"]
     assert bridge.figures["payments"].lost == 1
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_and_said(node: OneNode) -> None:
+    """The coordinator may have its offset still."""
+    bridge = Bridge(node)
+    way = bridge.passage()
+    for number in range(5):
+        pay(node.kafka, f"old-{number}")
+    way.survey("payments")
+    way.close()
+    node.kafka.delete_topic("payments")
+    node.kafka.create_topic("payments", 2)
+    pay(node.kafka, "new")
+    way = bridge.passage()
+    way.survey("payments")
+    way.turn()
+    assert [id for id, _ in cancels(node)] == [b"new"]
+    assert bridge.figures["payments"].lost == 1
+
+
+def test_offsets_pass_what_was_aborted_and_are_committed_again_and_again(node: OneNode) -> None:
+    """So that brokers neither trim what is still counted as unread nor forget the offsets."""
+    way = Bridge(node).passage()
+    way.survey("payments")
+    user = node.bus.transactional_producer("user")
+    user.init_transactions(1_000)
+    user.begin()
+    user.send("payments", key=None, value=b"{}", headers=[], partition=0)
+    user.close()
+    node.bus.transactional_producer("user").init_transactions(1_000)
+    end = node.bus.cluster().end_offsets("payments", 1_000, committed=True)[0]
+    known = node.kafka.coordinator.group_offsets
+    assert end > 0 and not way.turn()
+    known.clear()
+    way.keep()
+    group = bridge_id(node.settings.realm)
+    assert known == {(group, "payments", 0): end, (group, "payments", 1): 0}
+
+
+def test_a_reader_that_stands_still_begins_anew(
+    node: OneNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Bridge(node).passage()
+    way.survey("payments")
+    deaf = way._consumers["payments"]
+    monkeypatch.setattr(deaf, "poll", lambda most, timeout_ms: [])
+    pay(node.kafka, "7")
+    assert not way.turn()
+    way.survey("payments")
+    assert way._consumers["payments"] is not deaf and way.turn()
 
 
 def test_one_topic_that_is_missing_keeps_no_other_from_being_read(node: OneNode) -> None:
     rules = {**RULES, "refunds": [CancelOn(topic="refunds", id="key")]}
     figures = {topic: Figures() for topic in rules}
     way = Passage(node.bus, node.settings, rules, figures)
-    way.survey()
+    way.survey("refunds")
+    way.survey("payments")
     assert figures["refunds"].problem is not None and figures["payments"].problem is None
     pay(node.kafka, "7")
     way.turn()
     node.kafka.create_topic("refunds", 1)
-    way.survey()
     node.kafka.append("refunds", 0, b"8", None)
+    way.survey("refunds")
     way.turn()
+    way.survey("refunds")
     assert [id for id, _ in cancels(node)] == [b"7", b"8"]
     assert figures["refunds"].problem is None
 
@@ -163,7 +215,7 @@ def test_one_topic_that_is_missing_keeps_no_other_from_being_read(node: OneNode)
 def test_an_event_without_an_id_is_counted_and_passed(node: OneNode) -> None:
     bridge = Bridge(node)
     way = bridge.passage()
-    way.survey()
+    way.survey("payments")
     node.kafka.append("payments", 0, None, b'{"status": "paid"}')
     pay(node.kafka, "7")
     way.turn()
@@ -175,7 +227,7 @@ def test_two_rules_of_a_topic_cancel_an_id_once_each(node: OneNode) -> None:
     topic = "payments"
     rules = {topic: [CancelOn(topic=topic, id=id) for id in ("/order", "/order", "key")]}
     way = Passage(node.bus, node.settings, rules, {topic: Figures()})
-    way.survey()
+    way.survey("payments")
     node.kafka.append(topic, 0, b"k", b'{"order": "o"}')
     way.turn()
     assert [id for id, _ in cancels(node)] == [b"k", b"o"]

@@ -51,7 +51,18 @@ def test_each_place_names_its_id(place: str, id: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["key", "header:none", "/none", "/order", "/order/id/x", "/list/2", "/list/01x", "/"]
+    "place",
+    [
+        "key",
+        "header:none",
+        "/none",
+        "/order",
+        "/order/id/x",
+        "/list/2",
+        "/list/01x",
+        "/list/00",
+        "/",
+    ],
 )
 def test_an_event_without_it_is_unusable(place: str) -> None:
     assert cancelled_by(CancelOn(topic="t", id=place), event(EVENT)) is Event.UNUSABLE
