@@ -287,8 +287,7 @@ class Replica:
             self.changed.notify_all()
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
-        """Wait until this node has ingested all that a frontier took into account; False if the
-        time ran out."""
+        """Wait until all that a frontier counts on is ingested; False if the time ran out."""
         with self.changed:
             self._is_awaited = True
             self.changed.notify_all()
@@ -300,15 +299,14 @@ class Replica:
                 self._is_awaited = False
 
     def pause_ingest(self, pause_ms: int) -> None:
-        """Wait so long, unless what comes is needed: by a master, by a takeover, or to have reached
-        the newest frontier, without which this node counts as behind."""
+        """Wait so long, unless what comes is needed: by a master, by a takeover, or to catch up."""
         with self.changed:
             self.changed.wait_for(self._is_urgent, pause_ms / 1000)
 
     def _is_urgent(self) -> bool:
         newest = self.newest
-        is_behind = newest is not None and not newest.record.frontier.reached_by(self.ingested)
-        return is_behind or self._is_awaited or self._listener is not None
+        has_all = newest is None or newest.record.frontier.reached_by(self.ingested)
+        return self._is_awaited or self._listener is not None or not has_all
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""
