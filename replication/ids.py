@@ -20,6 +20,9 @@ REDRIVES_MAX = LIVE_MAX // 2
 """With so many messages pending under an id no redrive is added to them, so that none of those
 forgotten is pending."""
 
+NEVER_MS = 1 << 62
+"""Later than any due time."""
+
 
 # Bypasses the constructors of named tuples, which take half a microsecond each.
 _made = tuple.__new__
@@ -35,11 +38,18 @@ class LiveMessage(NamedTuple):
     """Of the request as sent; a continuation inherits it."""
     origin: int = -1
     """Of a continuation: offset of the user's own request."""
+    goes_on: bool = False
+    """It is of a series that has another occurrence: it is pending whatever its due time is, until
+    a continuation takes its place."""
 
     @property
     def asked_at(self) -> int:
         """Offset of the user's own request."""
         return self.offset if self.origin < 0 else self.origin
+
+    def is_pending(self, as_of_ms: int) -> bool:
+        """Return whether a schedule under its id, judged as of this time, finds it there."""
+        return self.due_ms > as_of_ms or self.goes_on
 
 
 class KilledMessage(NamedTuple):
@@ -62,7 +72,7 @@ def killed_from(live: Iterable[LiveMessage]) -> tuple[KilledMessage, ...]:
     return tuple(
         [
             _made(KilledMessage, (due_ms, offset, lane, origin))
-            for due_ms, offset, lane, _, origin in live
+            for due_ms, offset, lane, _, origin, _ in live
         ]
     )
 
@@ -102,9 +112,12 @@ class IdState(NamedTuple):
 
     @property
     def last_due_ms(self) -> int:
-        """The latest due time of anything remembered; the id is forgotten some time after it."""
+        """The latest due time of anything remembered; the id is forgotten some time after it. While
+        a series goes on, it is not."""
         last_ms = 0 if self.settled is None else self.settled.last_due_ms
         for live in self.live:
+            if live.goes_on:
+                return NEVER_MS
             if live.due_ms > last_ms:
                 last_ms = live.due_ms
         for killed in self.killed:
@@ -120,7 +133,10 @@ NOTHING = IdState()
 def with_live(state: IdState, message: LiveMessage) -> IdState:
     """Return the state with one more live message, at most LIVE_MAX of them."""
     live = sorted((*state.live, message))
-    return state._replace(live=tuple(live[-LIVE_MAX:]))
+    if len(live) > LIVE_MAX:
+        # A series that goes on is pending, although it may be the one due first.
+        del live[next((n for n, each in enumerate(live) if not each.goes_on), 0)]
+    return state._replace(live=tuple(live))
 
 
 def without_live(state: IdState, offset: int) -> IdState:

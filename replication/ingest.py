@@ -8,8 +8,8 @@ A record is decided in parts: `Asked` is what the request parser made of it, `Lo
 must keep:
 
     request    live messages under the id       message  pending reply  of the id
-    schedule   none, or all have due <= A       stored   -              live beside them
-               one with due > A                 -        DUPLICATE (same digest) or CONFLICT
+    schedule   none, or all have due <= A (#)   stored   -              live beside them
+               one with due > A, or a series    -        DUPLICATE (same digest) or CONFLICT
     replace    the one that it repeats stored   -        CANCEL_MARKER  unchanged
     replace    else any or none                 stored   CANCEL_MARKER  all killed; the new one live
     cancel     any or none                      -        CANCEL_MARKER  all killed
@@ -27,6 +27,8 @@ A is the time as of which a record is judged: its append time, or log time L if 
 
 (+) and was due within the id memory before A: by then nodes may have forgotten the kill. By rules 2
 and 3 however long ago.
+
+(#) and none is of a series that goes on: that is pending until it ends or is killed.
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -106,6 +108,8 @@ class Asked(NamedTuple):
     """Of a continuation: due time of the rank of the record that it continues."""
     has_own_time: bool = False
     """Of a replace: it names its due time, and not a delay."""
+    goes_on: bool = False
+    """Of a series: another occurrence follows this one (`ids.LiveMessage`)."""
 
 
 class LogState(NamedTuple):
@@ -199,7 +203,7 @@ def first_of_id(due_ms: int, offset: int, lane: int, digest: bytes) -> IdState:
 
     All that `ingest` does with the most frequent id, beside `ingest_plain`.
     """
-    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1))
+    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, False))
     return _made(IdState, ((message,), (), -1, None, -1))
 
 
@@ -226,7 +230,8 @@ def ingest(
         return Decision(None, PendingReply.NONE, after)
     if op is _SCHEDULE and not asked.has_id:
         return Decision(rank, PendingReply.NONE, after)
-    message = _made(LiveMessage, (rank.due_ms, offset, asked.lane, asked.digest, asked.origin))
+    _, _, lane, _, digest, _, origin, _, _, goes_on = asked
+    message = _made(LiveMessage, (rank.due_ms, offset, lane, digest, origin, goes_on))
     if op is _SCHEDULE:
         return _schedule(rank, after, as_of_ms, message, known.id)
     is_steady = trail_ms > 0
@@ -271,7 +276,7 @@ def _redrive(
     """Decide a redrive: once in 30 days, and not too many that wait under one id."""
     if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms for m in known.redriven.live):
         return Decision(None, PendingReply.DUPLICATE, after)
-    if sum(m.due_ms > as_of_ms for m in known.id.live) >= REDRIVES_MAX:
+    if sum(m.is_pending(as_of_ms) for m in known.id.live) >= REDRIVES_MAX:
         return Decision(None, PendingReply.CONFLICT, after)
     return Decision(
         rank,
@@ -292,7 +297,7 @@ def _schedule(
     rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, id: IdState
 ) -> Decision:
     """Decide a schedule under an id that may be taken. Never a silent replace."""
-    taken = [m for m in id.live if m.due_ms > as_of_ms]
+    taken = [m for m in id.live if m.due_ms > as_of_ms or m.goes_on]
     if not taken:
         return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))
     if any(m.digest == message.digest for m in taken):

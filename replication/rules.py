@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replication.settings import STEADY_RULES, WISHES_RULES
+from replication.settings import SERIES_RULES, STEADY_RULES, WISHES_RULES
 
 
 class Barrier(NamedTuple):
@@ -93,3 +93,8 @@ def is_steady(version: int) -> bool:
 def knows_wishes(version: int) -> bool:
     """Return whether a version is 5 or later (`WISHES_RULES`)."""
     return version >= WISHES_RULES
+
+
+def knows_series(version: int) -> bool:
+    """Return whether a version is 6 or later (`SERIES_RULES`)."""
+    return version >= SERIES_RULES

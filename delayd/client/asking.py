@@ -17,8 +17,10 @@ from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 from delayd.bus import Headers, Record
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import RequestRefusedError
-from delayd.request import Op, Reject, RequestLimits, parse, size_of
+from delayd.request import Op, Reason, Reject, RequestLimits, Series, parse, size_of
 from delayd.request.headers import HEADER_PREFIX
+from delayd.request.recurrence.expressions import next_after
+from delayd.request.recurrence.series import problem_of
 
 Moment: TypeAlias = datetime | int | str
 """A due time: an aware datetime, Unix ms, or text as `delayd-due` takes it (RFC 3339)."""
@@ -40,7 +42,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class Options(TypedDict, total=False):
-    """Options of a message besides target and value; exactly one of `in_` and `at`."""
+    """Options of a message besides target and value; exactly one of `in_`, `at` and `cron`."""
 
     key: Content
     """Key of the delivered record; default: the id, else none."""
@@ -58,6 +60,15 @@ class Options(TypedDict, total=False):
     window: Span | None
     """It may go out so much later: spread evenly, so that a crowd is no peak. Needs rules version
     5."""
+    cron: str | None
+    """It recurs: five fields, six with seconds first, or `@daily` and its like. Needs rules version
+    6."""
+    zone: str | None
+    """Of `cron`: an IANA name; default: UTC."""
+    until: Moment | None
+    """Of `cron`: no occurrence is later."""
+    catchup: str | None
+    """Of `cron`: after an outage `once` (the default) or `all` that were missed."""
 
 
 class ScheduleOptions(Options, total=False):
@@ -80,9 +91,14 @@ class Ask(NamedTuple):
     """The `id` that its receipt will name; None: none, or its source if it wants receipts."""
     partition: int | None = None
     """The partition of the buffer, if it must be a certain one; else the key decides."""
+    series: Series | None = None
 
     def due_ms(self, append_ms: int) -> int:
-        """Return the due time as asked, for a record appended at `append_ms`."""
+        """Return the due time as asked, for a record appended at `append_ms`; of a series that of
+        its first occurrence, or `append_ms` if it has none by then."""
+        if self.series is not None:
+            first_ms = next_after(self.series.cron, self.series.zone, append_ms)
+            return append_ms if first_ms is None else first_ms
         return append_ms + self.asked_ms if self.relative else self.asked_ms
 
     def record(self, buffer: str, partition: int | None = None) -> PlainRecord:
@@ -108,13 +124,22 @@ def ask(
     receipts: bool = False,
     late: Span | None = None,
     window: Span | None = None,
+    cron: str | None = None,
+    zone: str | None = None,
+    until: Moment | None = None,
+    catchup: str | None = None,
     id: str | None = None,
     op: Op = Op.SCHEDULE,
 ) -> Ask:
     """Return the record that schedules or replaces; RequestRefusedError if delayd rejects it."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
-    pairs.append(_when(in_, at))
+    pairs.append(_when(in_, at, cron))
+    for name, text in (("zone", zone), ("catchup", catchup)):
+        if text is not None:
+            pairs.append((f"delayd-{name}", _bytes(name, text)))
+    if until is not None:
+        pairs.append(("delayd-until", _due(until)))
     if partition is not None:
         pairs.append(("delayd-partition", str(partition).encode()))
     if receipts:
@@ -133,9 +158,10 @@ def ask(
     request = parse(record, _limits(buffer))
     if isinstance(request, Reject):
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
-    return Ask(
-        record.key, record.value, pairs, request.asked_due_ms, relative=at is None, op=op, id=id
-    )
+    if request.series is not None:
+        _refuse_series(request.series._replace(until_ms=None), 0)
+    sent = (record.key, record.value, pairs, request.asked_due_ms)
+    return Ask(*sent, relative=at is None, op=op, id=id, series=request.series)
 
 
 def refuse_beyond(asked: Ask, limits: RequestLimits, now_ms: int) -> None:
@@ -150,6 +176,14 @@ def refuse_beyond(asked: Ask, limits: RequestLimits, now_ms: int) -> None:
     request = parse(record, anywhere)
     if isinstance(request, Reject):
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
+    if asked.series is not None:
+        _refuse_series(asked.series, now_ms)
+
+
+def _refuse_series(series: Series, after_ms: int) -> None:
+    """Refuse what the master would find out: that there is no occurrence."""
+    if problem := problem_of(series, after_ms):
+        raise RequestRefusedError(f"{Reason.NO_OCCURRENCE.slug}: {problem}")
 
 
 def ask_cancel(id: str) -> Ask:
@@ -209,13 +243,18 @@ def _user_headers(headers: UserHeaders | None) -> Headers:
     return pairs
 
 
-def _when(in_: Span | None, at: Moment | None) -> tuple[str, bytes | None]:
-    """Return the header with the due time or the delay."""
-    if at is None and in_ is not None:
+def _when(in_: Span | None, at: Moment | None, cron: str | None) -> tuple[str, bytes | None]:
+    """Return the header with the due time, the delay or the expression."""
+    if at is None and cron is None and in_ is not None:
         return ("delayd-delay", _delay(in_))
-    if at is not None and in_ is None:
+    if in_ is None and cron is None and at is not None:
         return ("delayd-due", _due(at))
-    raise RequestRefusedError("give exactly one of in_ and at", remedy="in_ is a delay, at a time")
+    if in_ is None and at is None and cron is not None:
+        return ("delayd-cron", _bytes("cron expression", cron))
+    raise RequestRefusedError(
+        "give exactly one of in_, at and cron",
+        remedy="in_ is a delay, at a time, cron an expression by which it recurs",
+    )
 
 
 def _delay(in_: Span) -> bytes | None:
@@ -271,6 +310,10 @@ class Request:
     receipts: bool = False
     late: Span | None = None
     window: Span | None = None
+    cron: str | None = None
+    zone: str | None = None
+    until: Moment | None = None
+    catchup: str | None = None
 
     def ask(self, buffer: str) -> Ask:
         """Return the checked record; RequestRefusedError if delayd would reject it."""

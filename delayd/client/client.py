@@ -75,7 +75,8 @@ class Client(Connected):
     ) -> Scheduled | Verdict:
         """Schedule one message and wait for the broker's acknowledgement.
 
-        Exactly one of `in_` (counted from the broker's append time) and `at`; a number is in ms.
+        Exactly one of `in_` (counted from the broker's append time), `at` and `cron`; a number is
+        in ms. With `cron` it recurs until it is cancelled or replaced, or until `until`.
         `partition` is of the target. With an `id` the message can be cancelled and replaced, and a
         second schedule while it is pending does nothing (its receipt says `duplicate` or
         `conflict`); `key`, text in UTF-8 then, is the delivered record's, by default the id.

@@ -60,7 +60,7 @@ class Verdict:
     """`partition/offset` of the request that it answers."""
 
 
-LATER: Final = frozenset({"delivered", "dead", "expired"})
+LATER: Final = frozenset({"delivered", "dead", "expired", "ended"})
 """Verdicts of later receipts with the same source: what became of the message."""
 
 

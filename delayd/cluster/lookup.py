@@ -135,19 +135,25 @@ def _ask(nodes: tuple[str, ...], id: str) -> dict[str, Any] | None:
     raise _no_node_answers(nodes)
 
 
-def _content(
-    bus: Bus, buffer: str, source: str, clock: Clock, timeout_ms: int
-) -> dict[str, str | int | None]:
+def _content(bus: Bus, buffer: str, source: str, clock: Clock, timeout_ms: int) -> dict[str, Any]:
     partition, _, offset = source.partition("/")
     record = _record(bus, buffer, int(partition), int(offset), clock, timeout_ms)
     if record is None:
         return {"topic": None, "bytes": None, "problem": f"{source} is not in {buffer} any more"}
-    topic = dict(record.headers).get("delayd-topic")
-    return {
+    headers = dict(record.headers)
+    topic = headers.get("delayd-topic")
+    found: dict[str, Any] = {
         "topic": None if topic is None else topic.decode(errors="replace"),
         "bytes": size_of(record.key, record.value, record.headers),
         "problem": None if topic else "its record names no target",
     }
+    if cron := headers.get("delayd-cron"):
+        found["series"] = {
+            "cron": cron.decode(errors="replace"),
+            "zone": (headers.get("delayd-zone") or b"UTC").decode(errors="replace"),
+            "occurrence": int(headers.get("delayd-occurrence") or 0),
+        }
+    return found
 
 
 def _outcome(

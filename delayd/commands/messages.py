@@ -23,8 +23,10 @@ from delayd.config.cli_options import (
     AsJson,
     At,
     Bootstrap,
+    Catchup,
     ClusterName,
     Config,
+    Cron,
     Etcd,
     In,
     Key,
@@ -34,8 +36,10 @@ from delayd.config.cli_options import (
     Receipts,
     TimeoutS,
     Topic,
+    Until,
     Wait,
     Window,
+    Zone,
     endpoints,
 )
 from delayd.config.security import Security, load_security
@@ -87,6 +91,10 @@ def send(
     ] = None,
     late: Late = None,
     window: Window = None,
+    cron: Cron = None,
+    zone: Zone = None,
+    until: Until = None,
+    catchup: Catchup = None,
     receipts: Receipts = False,
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
@@ -98,10 +106,13 @@ def send(
 
     With --wait it asks for receipts, and exits with 1 if the message is not pending then.
 
+    With --cron it recurs until it is cancelled.
+
     Example: delayd send --topic orders --in 10s --key 4711 'cancel if unpaid'
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition, late=late, window=window, receipts=receipts or wait)
+    options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
+    options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts or wait}
     with _client(bootstrap, prefix, config, Asked(topic, content, options, id)) as client:
         if not wait:
             _show_place(client.schedule(topic, content, id=id, **options), as_json)
@@ -146,6 +157,10 @@ def replace(
     partition: Partition = None,
     late: Late = None,
     window: Window = None,
+    cron: Cron = None,
+    zone: Zone = None,
+    until: Until = None,
+    catchup: Catchup = None,
     receipts: Receipts = False,
     wait: Wait = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
@@ -160,7 +175,8 @@ def replace(
     Example: delayd replace order-7 --topic orders --in 10m 'cancel if unpaid' --wait
     """
     content = _content(value, value_from)
-    options = _options(in_, at, key, partition, late=late, window=window, receipts=receipts)
+    options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
+    options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts}
     asked = Asked(topic, content, options, id, Op.REPLACE)
     with _client(bootstrap, prefix, config, asked) as client:
         if not wait:
@@ -284,25 +300,26 @@ def _client(bootstrap: str, prefix: str, config: Path | None, asked: Asked | Non
 def _options(
     in_: str | None,
     at: str | None,
+    cron: str | None,
+    *,
     key: str | None,
     partition: int | None,
-    *,
     late: str | None,
     window: str | None,
-    receipts: bool,
 ) -> Options:
-    if (in_ is None) == (at is None):
+    if sum(each is not None for each in (in_, at, cron)) != 1:
         raise ConfigError(
-            "give exactly one of --in and --at", remedy="--in is a delay, --at a time"
+            "give exactly one of --in, --at and --cron",
+            remedy="--in is a delay, --at a time, --cron an expression by which it recurs",
         )
     return {
         "in_": in_,
         "at": at,
+        "cron": cron,
         "key": key,
         "partition": partition,
         "late": late,
         "window": window,
-        "receipts": receipts,
     }
 
 
@@ -349,6 +366,10 @@ def _show_verdict(verdict: Verdict, as_json: bool) -> None:
 def _show_known(known: dict[str, Any]) -> None:
     for live in known["live"]:
         where = f"to {live['topic']}, {live['bytes']} bytes" if live["topic"] else live["problem"]
+        series = live.get("series")
+        if series is not None:
+            number = f"occurrence {series['occurrence']}" if series["occurrence"] else "not begun"
+            where += f", series {series['cron']} in {series['zone']}, {number}"
         place = _record_place(live)
         typer.echo(f"{live['state']:9} {live['source']}, {_due(live)}, {where}{place}")
     for killed in known["killed"]:

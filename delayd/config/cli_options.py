@@ -46,6 +46,20 @@ Window = Annotated[
     str | None,
     typer.Option("--window", help="Spread it: it may go out so much later than due: 10s, 5m, 2h."),
 ]
+Cron = Annotated[
+    str | None,
+    typer.Option("--cron", help="It recurs: '0 9 * * MON-FRI', six fields with seconds, @daily."),
+]
+Zone = Annotated[
+    str | None, typer.Option("--zone", help="Time zone of --cron: Europe/Berlin. Default: UTC.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", help="End of --cron: Unix ms, or RFC 3339 with offset.")
+]
+Catchup = Annotated[
+    str | None,
+    typer.Option("--catchup", help="Of --cron after an outage: once (default), or all missed."),
+]
 Receipts = Annotated[
     bool,
     typer.Option("--receipts", help="Have all its receipts written, scheduled and delivered too."),

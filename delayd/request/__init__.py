@@ -44,6 +44,7 @@ from delayd.request.bodies import (
     pending_reply_body,
     reason_of,
     reject_body,
+    series_of,
     source_of,
     told_id_of,
     turn_of,
@@ -51,7 +52,12 @@ from delayd.request.bodies import (
     worth_until_ms_of,
 )
 from delayd.request.headers import size_of
-from delayd.request.internal import INTERNAL_MARGIN_BYTES, BufferRecord, continuation
+from delayd.request.internal import (
+    INTERNAL_MARGIN_BYTES,
+    BufferRecord,
+    continuation,
+    occurrence_body,
+)
 from delayd.request.parser import parse
 from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.receipts import (
@@ -63,7 +69,7 @@ from delayd.request.receipts import (
     verdict_of,
 )
 from delayd.request.redrives import redriven_before
-from delayd.request.request import Op, Request, RequestLimits, Turn, Wishes
+from delayd.request.request import Op, Request, RequestLimits, Series, SeriesState, Turn, Wishes
 from delayd.request.settlements import Settled, settlement_records
 
 __all__ = [
@@ -79,6 +85,8 @@ __all__ = [
     "Reject",
     "Request",
     "RequestLimits",
+    "Series",
+    "SeriesState",
     "Settled",
     "Turn",
     "Verdict",
@@ -93,6 +101,7 @@ __all__ = [
     "id_of",
     "is_requeued",
     "message_body",
+    "occurrence_body",
     "offset_of",
     "origin_of",
     "parse",
@@ -103,6 +112,7 @@ __all__ = [
     "redriven_before",
     "reject_body",
     "reject_receipt",
+    "series_of",
     "settlement_records",
     "size_of",
     "source_of",

@@ -12,7 +12,7 @@ from delayd.request.grammar import number_of, source_partition_of
 
 _APPENDED: Final = (
     *("delayd-id", "delayd-due", "delayd-planned", "delayd-fired", "delayd-source"),
-    *("delayd-origin", "delayd-attempt"),
+    *("delayd-origin", "delayd-attempt", "delayd-occurrence"),
 )
 """In the order in which they are written; due, fired and source are always present."""
 
@@ -34,6 +34,8 @@ class Arrival(NamedTuple):
     origin: str = ""
     """Source of the user's own request, of a message that was requeued."""
     attempt: int = 0
+    occurrence: int | None = None
+    """Of a series: its number, from 1."""
 
 
 def arrival_of(record: Record) -> Arrival | None:
@@ -57,6 +59,7 @@ def arrival_of(record: Record) -> Arrival | None:
         found.get("delayd-id"),
         found.get("delayd-origin", ""),
         _number(found, "delayd-attempt") or 0,
+        _number(found, "delayd-occurrence"),
     )
 
 

@@ -1,9 +1,10 @@
 """The bodies that the wheel stores, and the records that delayd produces from them.
 
     message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
-                          digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...]]])
+                          digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...][,
+                          [cron, zone, until ms or nil, catches up, occurrence, state]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
-                          truncated size or nil, origin, attempts)
+                          truncated size or nil, origin, attempts[, occurrence])
     pending reply body = (dead body or nil, receipt or nil)
 
 All are plain tuples that msgpack carries. The functions that read them take lists and tuples alike,
@@ -14,10 +15,10 @@ unpack or build a body in one go, check their order against them.
 Invariants, the order of headers:
 - delivered: the user's headers in their order, `delayd-id`, `delayd-due`, with a window
   `delayd-planned`, `delayd-fired`, `delayd-source`; if requeued, `delayd-origin`; of a retry,
-  `delayd-attempt`;
+  `delayd-attempt`; of a series, `delayd-occurrence`;
 - dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
   `delayd-truncated` if the value is left out; of a message that was accepted, `delayd-origin` and,
-  if it was tried, `delayd-attempt`.
+  if it was tried, `delayd-attempt`; of an occurrence of a series, `delayd-occurrence`.
 
 Source: docs/design, "The wire contract".
 """
@@ -28,18 +29,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from delayd.bus import Headers, Record
 from delayd.request.headers import size_of
 from delayd.request.reasons import Reason, Reject, bounded
-from delayd.request.request import Request, Turn, Wishes
+from delayd.request.request import Request, Series, SeriesState, Turn, Wishes
 from delayd.request.spreading import planned_ms_of
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
 
 TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT = range(10)
-TURN, WISHES = 10, 11
+TURN, WISHES, SERIES = 10, 11, 12
 """Positions in a message body."""
 PLAIN_FIELDS: Final = TURN
-"""Number of fields of a message body that smoothing has not deferred, and without wishes: the only
-one that the hot paths take."""
+"""Number of fields of a message body that smoothing has not deferred, without wishes, and of no
+series: the only one that the hot paths take."""
 NO_WISHES: Final = Wishes()
 
 TRUNCATED_KEPT_BYTES_MAX: Final = 32 * 1024
@@ -82,6 +83,8 @@ def message_body(request: Request) -> tuple[Any, ...]:
     )
     assert topic is not None, "a message without a target cannot be stored"
     body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    if request.series is not None:
+        return (*body, request.turn, request.wishes or (), request.series)
     if request.wishes is not None:
         return (*body, request.turn, request.wishes)
     return body if request.turn is None else (*body, request.turn)
@@ -125,6 +128,18 @@ def turn_of(body: Body) -> Turn | None:
 def wishes_of(body: Body) -> Wishes:
     """Return the wishes of a message body."""
     return Wishes(*body[WISHES]) if len(body) > WISHES else NO_WISHES
+
+
+def series_of(body: Body) -> Series | None:
+    """Return the series of a message body, and which occurrence it is; None if it is of none."""
+    return Series(*body[SERIES]) if len(body) > SERIES else None
+
+
+def is_occurrence(body: Body) -> bool:
+    """Return whether a message body is delivered once: it is of no series, or a step has found when
+    it is due."""
+    series = series_of(body)
+    return series is None or (series.occurrence > 0 and series.state != SeriesState.OVER)
 
 
 def planned_of(body: Body, partition: int, offset: int) -> int:
@@ -175,6 +190,8 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
         headers.append(("delayd-origin", origin.encode()))
     if attempt:
         headers.append(("delayd-attempt", b"%d" % attempt))
+    if len(body) > SERIES and (series := series_of(body)) is not None:
+        headers.append(("delayd-occurrence", b"%d" % series.occurrence))
     return Delivery(topic, partition, key, value, headers)
 
 
@@ -218,9 +235,11 @@ def dead_body(
     error, `origin` is the source of the user's own request (`origin_of`), `attempts` counts the
     attempts to deliver it, at least one unless it has expired.
     """
-    assert attempts or reason is Reason.EXPIRED, "a message that was never tried is not dead"
+    assert attempts or reason is not Reason.DEAD, "a message that was never tried is not dead"
     key, value, headers = asked_again(body)
-    return (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
+    dead = (key, value, headers, reason.slug, bounded(detail), None, origin, attempts)
+    series = series_of(body)
+    return dead if series is None else (*dead, series.occurrence)
 
 
 def reason_of(dead: Body) -> str:
@@ -233,8 +252,50 @@ def asked_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
     """Return key, value and headers of a record that asks for a message again.
 
     The headers are the user's, then those of the request, with the absolute due time that was
-    asked for. The record key is the id, or without an id the key to deliver.
+    asked for. The record key is the id, or without an id the key to deliver. An occurrence of a
+    series is asked for alone, without the series.
     """
+    key, value, headers = _asked_at_once(body)
+    wishes = wish_headers(wishes_of(body))
+    if is_occurrence(body):
+        return key, value, [*headers, *wishes]
+    series = series_of(body)
+    assert series is not None, "all else is delivered once"
+    asked = [header for header in headers if header[0] != "delayd-due"]
+    return key, value, [*asked, *wishes, *series_headers(series)]
+
+
+def asked_to_go_on(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
+    """Return key, value and headers of a record that continues a message: of an occurrence, with
+    its due time and its series."""
+    key, value, headers = _asked_at_once(body)
+    headers += wish_headers(wishes_of(body))
+    series = series_of(body)
+    return key, value, headers if series is None else [*headers, *series_headers(series)]
+
+
+def series_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
+    """As `asked_again`, but of an occurrence: its series, which begins anew."""
+    series = series_of(body)
+    if series is None:
+        return asked_again(body)
+    fields = list(body)
+    fields[SERIES] = series._replace(occurrence=0)
+    return asked_again(fields)
+
+
+def series_headers(series: Series) -> Headers:
+    """Return the headers that ask for a series."""
+    headers: Headers = [("delayd-cron", series.cron.encode())]
+    headers.append(("delayd-zone", series.zone.encode()))
+    if series.until_ms is not None:
+        headers.append(("delayd-until", b"%d" % series.until_ms))
+    if series.catches_up:
+        headers.append(("delayd-catchup", b"all"))
+    return headers
+
+
+def _asked_at_once(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
     topic, asked_due_ms, key, value, pairs, partition, id, *_ = body
     headers: Headers = [(name, content) for name, content in pairs]
     headers += [("delayd-topic", topic.encode()), ("delayd-due", b"%d" % asked_due_ms)]
@@ -245,7 +306,7 @@ def asked_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
         key = id.encode()
     if partition is not None:
         headers.append(("delayd-partition", b"%d" % partition))
-    return key, value, headers + wish_headers(wishes_of(body))
+    return key, value, headers
 
 
 def wish_headers(wishes: Wishes) -> Headers:
@@ -260,7 +321,7 @@ def wish_headers(wishes: Wishes) -> Headers:
 
 def dead_letter(body: Body, *, source: str) -> DeadLetter:
     """Return the dead letter of a dead body; `source` is its buffer record's."""
-    key, value, pairs, slug, detail, truncated_size, origin, attempts = body
+    key, value, pairs, slug, detail, truncated_size, origin, attempts, *occurrence = body
     headers: Headers = [(name, content) for name, content in pairs]
     headers.append(("delayd-reason", slug.encode()))
     headers.append(("delayd-detail", detail.encode()))
@@ -271,4 +332,6 @@ def dead_letter(body: Body, *, source: str) -> DeadLetter:
         headers.append(("delayd-origin", origin.encode()))
     if attempts:
         headers.append(("delayd-attempt", b"%d" % attempts))
+    if occurrence:
+        headers.append(("delayd-occurrence", b"%d" % occurrence[0]))
     return DeadLetter(key, value, headers)

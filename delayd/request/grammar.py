@@ -10,12 +10,13 @@ from typing import Final, TypeAlias
 from delayd.bus import Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op, Wishes
+from delayd.request.request import Op, Series, Wishes
 from delayd.request.times import (
     delay_ms_of,
     due_ms_of,
     late_ms_of,
     level_delay_ms_of,
+    until_ms_of,
     window_ms_of,
 )
 
@@ -33,12 +34,29 @@ PARTITION_DIGITS_MAX: Final = 10
 NUMBER_DIGITS_MAX: Final = 19
 """Digits of 2**63 - 1, Kafka's last offset; also keeps the cost of a hostile number constant."""
 
+CRON_CHARS_MAX: Final = 128
+"""Of an expression: a fair number of lists."""
+
+_CRON = re.compile(r"[0-9A-Za-z*,/#-]+(?: +[0-9A-Za-z*,/#-]+){4,5}")
+"""What depends on nothing but the text. What it means is for the master's step to say."""
+_NAMED: Final = frozenset(
+    {"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
+)
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,3}")
+ZONE_CHARS_MAX: Final = 64
+UTC: Final = "UTC"
+"""The zone of a series that names none."""
+
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
 _SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
 _COMPARED_WISHES = ("delayd-late", "delayd-window")
+_OF_SERIES = ("delayd-zone", "delayd-until", "delayd-catchup")
+_SERIES_FIELDS: Final = frozenset({"delayd-cron", *_OF_SERIES})
+_NOT_OF_SERIES = (*_DUES, "delayd-window")
+_CATCHUPS = {"once": False, "all": True}
 _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
 
 
@@ -150,10 +168,58 @@ def asked_due_ms_of(fields: Fields, append_ms: int, *, refuses_units: bool = Tru
     )
 
 
-def due_form_of(fields: Fields) -> tuple[str, str]:
-    """Return name and text of the header that gives the due time, as it was sent."""
-    [name] = [name for name in _DUES if name in fields]
-    return name, fields[name]
+def due_form_of(fields: Fields) -> tuple[str, ...]:
+    """Return name and text of the header that gives the due time, as it was sent; of a series of
+    each header that says when it is due."""
+    names = [name for name in (*_DUES, "delayd-cron", *_OF_SERIES) if name in fields]
+    return tuple(part for name in names for part in (name, fields[name]))
+
+
+def series_of(fields: Fields) -> Series | None:
+    """Return the series that a record asks for, unresolved; None if it asks for none."""
+    if _SERIES_FIELDS.isdisjoint(fields):  # as a rule
+        return None
+    cron = fields.get("delayd-cron")
+    if cron is None:
+        for name in _OF_SERIES:
+            if name in fields:
+                raise RefusedError(
+                    Reason.UNEXPECTED_HEADER,
+                    f"the header {name} has no meaning without delayd-cron: leave it out",
+                )
+        return None
+    for name in _NOT_OF_SERIES:
+        if name in fields:
+            raise RefusedError(
+                Reason.UNEXPECTED_HEADER if name == "delayd-window" else Reason.SEVERAL_DUES,
+                f"{name} and delayd-cron contradict each other: keep one of them",
+            )
+    is_written_out = len(cron) <= CRON_CHARS_MAX and _CRON.fullmatch(cron) is not None
+    if cron not in _NAMED and not is_written_out:
+        raise RefusedError(
+            Reason.BAD_CRON,
+            f"delayd-cron {quoted(cron)} is not five or six fields of at most {CRON_CHARS_MAX}"
+            " characters 0-9 A-Z * , / # - together, nor one of"
+            f" {', '.join(sorted(_NAMED))}: write it like 0 9 * * MON-FRI",
+        )
+    until = fields.get("delayd-until")
+    catchup = fields.get("delayd-catchup", "once")
+    if catchup not in _CATCHUPS:
+        raise RefusedError(
+            Reason.BAD_CATCHUP, f"delayd-catchup {quoted(catchup)} is neither once nor all"
+        )
+    until_ms = None if until is None else until_ms_of(until)
+    return Series(cron, _zone_of(fields), until_ms, _CATCHUPS[catchup])
+
+
+def _zone_of(fields: Fields) -> str:
+    zone = fields.get("delayd-zone", UTC)
+    if len(zone) > ZONE_CHARS_MAX or _ZONE.fullmatch(zone) is None:
+        raise RefusedError(
+            Reason.BAD_ZONE,
+            f"delayd-zone {quoted(zone)} is no name of a time zone: write it like Europe/Berlin",
+        )
+    return zone
 
 
 def target_partition_of(fields: Fields) -> int | None:

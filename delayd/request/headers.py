@@ -5,7 +5,7 @@ from typing import Final
 
 from delayd.bus import Headers
 from delayd.request.reasons import Reason, RefusedError, quoted
-from replication.rules import knows_wishes
+from replication.rules import knows_series, knows_wishes
 from replication.settings import RULES_VERSION
 
 HEADER_PREFIX: Final = "delayd-"
@@ -26,14 +26,13 @@ WISH_HEADERS: Final = ("delayd-receipt", "delayd-late", "delayd-window")
 """Headers that say how a message is handled beside its delivery, since rules version 5. To older
 rules they are unknown."""
 
-PLANNED_HEADERS: Final = (
-    "delayd-cron",
-    "delayd-zone",
-    "delayd-until",
-)
-"""Headers that the wire contract reserves and this rules version does not support."""
+SERIES_HEADERS: Final = ("delayd-cron", "delayd-zone", "delayd-until", "delayd-catchup")
+"""Headers of a series, since rules version 6."""
 
-PLANNED_BEFORE_WISHES: Final = (*PLANNED_HEADERS, "delayd-late")
+PLANNED_BEFORE_SERIES: Final = ("delayd-cron", "delayd-zone", "delayd-until")
+"""Headers that the wire contract reserves, and rules older than 6 do not support."""
+
+PLANNED_BEFORE_WISHES: Final = (*PLANNED_BEFORE_SERIES, "delayd-late")
 """The same of rules older than 5."""
 
 INTERNAL_HEADERS: Final = (
@@ -114,10 +113,13 @@ def check_names(headers: Headers) -> None:
 
 _SUPPORTED: Final = frozenset(SUPPORTED_HEADERS)
 _WITH_WISHES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
+_WITH_SERIES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
 
 
 def headers_known(rules_version: int) -> frozenset[str]:
     """Return the headers that a request may have."""
+    if knows_series(rules_version):
+        return _WITH_SERIES
     return _WITH_WISHES if knows_wishes(rules_version) else _SUPPORTED
 
 
@@ -158,8 +160,10 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
             Reason.BAD_PROOF, f"the header {name} is the master's own: leave it out"
         )
     # As it was under older rules, for a detail is the same on all replicas.
-    wishes = WISH_HEADERS if knows_wishes(rules_version) else ()
-    planned = PLANNED_HEADERS if wishes else PLANNED_BEFORE_WISHES
+    wishes: tuple[str, ...] = WISH_HEADERS if knows_wishes(rules_version) else ()
+    planned: tuple[str, ...] = PLANNED_BEFORE_SERIES if wishes else PLANNED_BEFORE_WISHES
+    if knows_series(rules_version):
+        wishes, planned = WISH_HEADERS + SERIES_HEADERS, ()
     if name in planned:
         return RefusedError(
             Reason.NOT_SUPPORTED,

@@ -12,6 +12,11 @@
              delayd-turn           of a smoothed message only: its turn (replication/smoothing.py)
                                    and its ranking due when it was first deferred, `ms/ms`
              delayd-receipt, delayd-late, delayd-window   if the user's request has them
+             delayd-cron, delayd-zone, delayd-until, delayd-catchup   of a series; then also
+             delayd-occurrence     its number, from 1; delayd-due is when it is due
+             delayd-series         on, last or over: what comes after it (`SeriesState`)
+             delayd-follows        yes if what it continues was delivered or has died: then it is
+                                   the next occurrence, else the same one
              delayd-proof          last: proves that the master wrote all this, for this partition
 
 A *barrier* switches what is behind it in its partition to another version of the rules
@@ -32,7 +37,17 @@ Source: docs/design, "The wire contract".
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
-from delayd.request.bodies import DIGEST, Body, asked_again, attempt_of, id_of, origin_of
+from delayd.request.bodies import (
+    ASKED_DUE_MS,
+    ATTEMPT,
+    DIGEST,
+    Body,
+    asked_to_go_on,
+    attempt_of,
+    id_of,
+    origin_of,
+    series_of,
+)
 from delayd.request.grammar import (
     check_id,
     number_of,
@@ -41,9 +56,13 @@ from delayd.request.grammar import (
     target_partition_of,
     wishes_of,
 )
+from delayd.request.grammar import (
+    series_of as asked_series_of,
+)
 from delayd.request.headers import (
     HEADER_PREFIX,
     INTERNAL_HEADERS,
+    SERIES_HEADERS,
     SETTLES,
     WISH_HEADERS,
     check_names,
@@ -51,7 +70,15 @@ from delayd.request.headers import (
 )
 from delayd.request.proof import DIGEST_BYTES, is_proof, proof_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op, Request, RequestLimits, Switch, Turn
+from delayd.request.request import (
+    Op,
+    Request,
+    RequestLimits,
+    Series,
+    SeriesState,
+    Switch,
+    Turn,
+)
 
 INTERNAL_MARGIN_BYTES: Final = 8 * 1024
 """How much larger an internal record may be than a user's; its own headers need below 1 KiB."""
@@ -70,9 +97,18 @@ _FIELDS = frozenset(
         # Alone it does not make a record internal, as before rules version 3: outcomes stay.
         "delayd-turn",
         *WISH_HEADERS,
+        *SERIES_HEADERS,
+        *("delayd-occurrence", "delayd-series", "delayd-follows"),
     }
 )
 
+
+_STATES: Final = {
+    SeriesState.GOES_ON: "on",
+    SeriesState.LAST: "last",
+    SeriesState.OVER: "over",
+}
+_STATE_NAMED: Final = {name: state for state, name in _STATES.items()}
 
 _RULES: Final = "delayd-rules"
 """Alone it does not make a record internal: to releases that do not know it, it is an unknown
@@ -98,13 +134,14 @@ def continuation(
     limits: RequestLimits,
     is_retry: bool = True,
     turn: Turn | None = None,
+    follows: bool = False,
 ) -> BufferRecord:
     """Return the record that requeues the message `body` until `next_due_ms`: for its next retry,
-    or only deferred, perhaps to its turn.
+    or only deferred, perhaps to its turn; or, of a series, the next occurrence if it `follows`.
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
-    key, value, headers = asked_again(body)
+    key, value, headers = asked_to_go_on(body)
     if id_of(body) is not None:
         headers.append(("delayd-digest", body[DIGEST].hex().encode()))
     headers.append(("delayd-continues", b"%d" % offset))
@@ -114,7 +151,20 @@ def continuation(
     headers.append(("delayd-attempt", b"%d" % (attempt_of(body) + is_retry)))
     if turn is not None:
         headers.append(("delayd-turn", b"%d/%d" % turn))
+    if (series := series_of(body)) is not None:
+        headers.append(("delayd-occurrence", b"%d" % series.occurrence))
+        headers.append(("delayd-series", _STATES[SeriesState(series.state)].encode()))
+        if follows:
+            headers.append(("delayd-follows", b"yes"))
     return signed(partition, key, value, headers, limits)
+
+
+def occurrence_body(body: Body, series: Series, due_ms: int) -> Body:
+    """Return the message body of an occurrence of a series: `body` is of the one before, or of the
+    request."""
+    fields = list(body)
+    fields[ASKED_DUE_MS], fields[ATTEMPT], fields[-1] = due_ms, 0, series
+    return fields
 
 
 def barrier(partition: int, switch: Switch, limits: RequestLimits) -> BufferRecord:
@@ -169,6 +219,7 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         (_number(fields, "delayd-continues-due"), _number(fields, "delayd-continues")),
         turn=_turn(fields),
         wishes=wishes_of(fields),
+        series=_series(fields),
     )
 
 
@@ -210,6 +261,16 @@ def _turn(fields: dict[str, str]) -> Turn | None:
     if numbers[0] is None or numbers[1] is None:
         raise _not_as_written("delayd-turn")
     return Turn(numbers[0], numbers[1])
+
+
+def _series(fields: dict[str, str]) -> Series | None:
+    if "delayd-cron" not in fields:
+        return None
+    asked = asked_series_of({name: fields[name] for name in SERIES_HEADERS if name in fields})
+    state = _STATE_NAMED.get(fields.get("delayd-series", ""))
+    if asked is None or state is None:
+        raise _not_as_written("delayd-series")
+    return asked._replace(occurrence=_number(fields, "delayd-occurrence"), state=state)
 
 
 def _switch(text: str) -> Switch:

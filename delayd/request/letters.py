@@ -11,7 +11,7 @@ from delayd.request.grammar import number_of, source_partition_of
 
 _APPENDED: Final = (
     *("delayd-reason", "delayd-detail", "delayd-source"),
-    *("delayd-truncated", "delayd-origin", "delayd-attempt"),
+    *("delayd-truncated", "delayd-origin", "delayd-attempt", "delayd-occurrence"),
 )
 """In the order in which they are written; the first three are always present."""
 
@@ -36,6 +36,8 @@ class Letter(NamedTuple):
     """Source of the user's own request, of a message that could not be delivered."""
     attempts: int = 0
     """Attempts to deliver it."""
+    occurrence: int | None = None
+    """Of a series: which it was, from 1; 0 if none was found."""
 
     @property
     def topic(self) -> str | None:
@@ -73,4 +75,5 @@ def letter_of(record: Record) -> Letter | None:
         number_of(appended.get("delayd-truncated", "")),
         appended.get("delayd-origin"),
         number_of(appended.get("delayd-attempt", "")) or 0,
+        number_of(appended.get("delayd-occurrence", "")),
     )

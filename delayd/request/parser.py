@@ -21,6 +21,7 @@ from delayd.request.grammar import (
     op_named,
     op_of,
     redrive_of,
+    series_of,
     source_partition_of,
     target_of,
     target_partition_of,
@@ -42,7 +43,7 @@ from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
 from delayd.request.spreading import planned_ms_of
-from replication.rules import is_steady, knows_wishes
+from replication.rules import is_steady, knows_series, knows_wishes
 
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE = Op.SCHEDULE
@@ -51,7 +52,7 @@ _REDRIVE = Op.REDRIVE
 _REPLACE = Op.REPLACE
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -111,7 +112,10 @@ def _request_of(
         if op is _CANCEL:
             return Request(op, None, 0, 0, None, None, [], None, id)
     topic = target_of(fields, limits.prefix)
-    due_ms = asked_due_ms_of(fields, record.append_ms, refuses_units=is_steady(version))
+    series = series_of(fields) if knows_series(version) else None
+    due_ms = record.append_ms  # of a series: the step that comes to it finds the first occurrence
+    if series is None:
+        due_ms = asked_due_ms_of(fields, due_ms, refuses_units=is_steady(version))
     planned_ms, wishes = due_ms, wishes_of(fields)
     farthest_ms = due_ms  # Wherever in its window it is planned: luck refuses nothing.
     if wishes is not None and wishes.window_ms is not None:
@@ -125,7 +129,7 @@ def _request_of(
         key = delivered_key.encode()
     value, partition = record.value, target_partition_of(fields)
     sent = (op, topic, due_ms, planned_ms, key, value, user, partition)
-    if id is None and op is _SCHEDULE and wishes is None:
+    if id is None and op is _SCHEDULE and wishes is None and series is None:
         return _made(Request, (*sent, *_NO_ID))
     digest = b""
     if id is not None:
@@ -134,7 +138,8 @@ def _request_of(
         digest = digest_of(topic, key, value, counted, partition, forms)
     redrive = redrive_of(fields, record) if op is _REDRIVE else None
     has_own_time = op is _REPLACE and "delayd-due" in fields
-    return Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time, wishes=wishes)
+    named = Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time)
+    return named._replace(wishes=wishes, series=series)
 
 
 def _margin_bytes(record: Record, asked: Headers, limits: RequestLimits) -> int:

@@ -79,6 +79,20 @@ class Reason(Enum):
         "bad-window",
         "Write `delayd-window` as an integer and a unit, from `1ms` to `1d`: `10s`, `5m`, `2h`.",
     )
+    BAD_CRON = (
+        "bad-cron",
+        "Write `delayd-cron` as five fields (minute, hour, day, month, weekday), six with seconds"
+        " first, or a name such as `@daily`.",
+    )
+    BAD_ZONE = "bad-zone", "Write `delayd-zone` as an IANA name such as `Europe/Berlin`."
+    BAD_UNTIL = (
+        "bad-until",
+        "Write `delayd-until` as Unix milliseconds or as RFC 3339 with Z or an offset.",
+    )
+    BAD_CATCHUP = (
+        "bad-catchup",
+        "Write `delayd-catchup: all` or `delayd-catchup: once`, or leave it out.",
+    )
     BAD_OP = "bad-op", "Use `schedule`, `cancel` or `replace` in `delayd-op`, or leave it out."
     MISSING_ID = "missing-id", "Name the message in `delayd-id`: cancel and replace need it."
     BAD_ID = (
@@ -136,6 +150,11 @@ class Reason(Enum):
         "Nothing is wrong with it: its time was over (`delayd-late`). Redrive it, if it is still"
         " worth it.",
     )
+    NO_OCCURRENCE = (
+        "no-occurrence",
+        "The detail says why the series has none (more): correct `delayd-cron`, `delayd-zone` or"
+        " `delayd-until`, and send it again.",
+    )
     DEAD = (
         "dead",
         "Mend the target, which the detail names: it does not exist, has no such partition, does"
@@ -143,7 +162,7 @@ class Reason(Enum):
     )
 
 
-DIED: Final = frozenset({Reason.DEAD.slug, Reason.EXPIRED.slug})
+DIED: Final = frozenset({Reason.DEAD.slug, Reason.EXPIRED.slug, Reason.NO_OCCURRENCE.slug})
 """Reasons of the letters that messages became in the step that gave them up; all others are of
 requests, which they answer."""
 

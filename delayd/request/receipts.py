@@ -61,6 +61,7 @@ class Verdict(Enum):
     REJECTED = "rejected", "The request is a dead letter; `detail` has the reason."
     EXPIRED = "expired", "The message was no longer worth delivering; it is a dead letter."
     DEAD = "dead", "The message could not be delivered; it is a dead letter."
+    ENDED = "ended", "The series has ended: its last occurrence is delivered, expired or dead."
     SCHEDULED = (
         "scheduled",
         "The message is pending. Of a replace: nothing was there to be replaced. Of a redrive: the"

@@ -16,13 +16,18 @@ from typing import Final, NamedTuple
 
 from delayd.bus import Headers, Record
 from delayd.request.grammar import source_partition_of
-from delayd.request.headers import INTERNAL_HEADERS, PLANNED_TIME, WRITTEN_HEADERS
+from delayd.request.headers import (
+    INTERNAL_HEADERS,
+    PLANNED_TIME,
+    SERIES_HEADERS,
+    WRITTEN_HEADERS,
+)
 from delayd.request.letters import Letter
 from delayd.request.parser import parse
 from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.request import Request, RequestLimits
 
-_DUES: Final = frozenset({"delayd-due", "delayd-delay", "delayd-level"})
+_DUES: Final = frozenset({"delayd-due", "delayd-delay", "delayd-level", *SERIES_HEADERS})
 _DROPPED: Final = frozenset({*WRITTEN_HEADERS, PLANNED_TIME, *INTERNAL_HEADERS, "delayd-redrive"})
 """Headers that delayd wrote: they ask for nothing."""
 

@@ -101,6 +101,38 @@ class Wishes(NamedTuple):
     """How far its due time is spread (`spreading.py`); None: not at all."""
 
 
+class SeriesState(IntEnum):
+    """What follows an occurrence of a series, as its record says."""
+
+    GOES_ON = 0
+    """Another one: the step that comes to it writes that into the buffer."""
+    LAST = 1
+    """Nothing: it ends the series."""
+    OVER = 2
+    """It is no occurrence itself: there is none, and the series ends without it."""
+
+
+class Series(NamedTuple):
+    """A recurring message, and which of its occurrences a record stands for."""
+
+    cron: str
+    """An expression, as it was sent."""
+    zone: str
+    """An IANA name."""
+    until_ms: int | None
+    """No occurrence is later (Unix ms)."""
+    catches_up: bool
+    """Whether each occurrence is delivered that an outage missed; else the latest of them."""
+    occurrence: int = 0
+    """From 1; 0 as its user sent it, before a step has found the first one."""
+    state: int = SeriesState.GOES_ON
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether another record of the series follows this one."""
+        return self.state == SeriesState.GOES_ON
+
+
 class Switch(NamedTuple):
     """The content of a barrier."""
 
@@ -150,6 +182,8 @@ class Request(NamedTuple):
     """Of a replace: it names its due time, and not a delay."""
     wishes: Wishes | None = None
     """Of what is stored: None if it has none."""
+    series: Series | None = None
+    """Of what is stored: None if it is delivered once."""
 
     @property
     def is_told(self) -> bool:

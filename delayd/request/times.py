@@ -6,6 +6,7 @@
     delay    = digits unit                             unit = "ms" | "s" | "m" | "h" | "d"
     late     = delay                                   1ms to 365d
     window   = delay                                   1ms to 1d
+    until    = due, but no unit that is not ms
     level    = digits                                  1..18, RocketMQ's table
     digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
 
@@ -74,6 +75,15 @@ def due_ms_of(text: str, *, refuses_units: bool = True) -> int:
             f"delayd-due {quoted(text)} is beyond the year 9999: it is read as Unix milliseconds",
         )
     return _rfc3339_ms(text)
+
+
+def until_ms_of(text: str) -> int:
+    """Return the Unix ms of a `delayd-until`."""
+    try:
+        return due_ms_of(text)
+    except RefusedError as refusal:
+        detail = refusal.detail.replace("delayd-due", "delayd-until", 1)
+        raise RefusedError(Reason.BAD_UNTIL, detail) from refusal
 
 
 def _refuse_other_unit(text: str) -> None:

@@ -35,6 +35,9 @@ from replication.rank import SLOT_MS, Rank
 FORGET_MAX = 20_000
 """Lines looked at in one call of `forget`, of each queue: about 0.1 s."""
 
+LIVE_FIELDS = 5
+"""Of a live message, as it is stored unless it is of a series that goes on."""
+
 NO_TOPICS: Mapping[int, str] = {}
 
 _STATE = Struct(">cH")
@@ -116,7 +119,9 @@ class IdMemory:
         that is replaced, which has a line in the queue.
         """
         live, killed, killed_by, settled, replaced_by = state
-        fields: list[Any] = [keep_ms, live, killed, killed_by]
+        # A field more where a series goes on: all else is stored as by older releases.
+        stored = [m if m.goes_on else m[:LIVE_FIELDS] for m in live]
+        fields: list[Any] = [keep_ms, stored, killed, killed_by]
         if settled is not None:
             fields.append(settled)
         if replaced_by >= 0:
@@ -271,7 +276,7 @@ def _unpack(value: bytes) -> Remembered:
     replaced_by = -1
     if topics and isinstance(topics[0], int):
         replaced_by, *topics = topics
-    known = tuple([_made(LiveMessage, fields) for fields in live])
+    known = tuple([LiveMessage(*fields) for fields in live])
     state = _made(IdState, (known, _killed(killed), killed_by, settled, replaced_by))
     told = {fields[1]: topic for fields, topic in zip(live, topics, strict=False)}
     return _made(Remembered, (state, told, state.last_due_ms + keep_ms))

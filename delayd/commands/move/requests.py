@@ -13,7 +13,7 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.commands.move.source import Message
 from delayd.request import Reject, RequestLimits, id_of, parse, source_of
-from delayd.request.bodies import ASKED_DUE_MS, asked_again
+from delayd.request.bodies import ASKED_DUE_MS, series_again
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
 
@@ -64,7 +64,7 @@ def asked_of(message: Message, partitions: int) -> Asked:
     except RefusedError:
         # Older rules took seconds for ms: it was ranked by its append time.
         body[ASKED_DUE_MS] = message.rank.due_ms
-    key, value, headers = asked_again(body)
+    key, value, headers = series_again(body)
     partition = None
     if id_of(body) is not None:
         assert key is not None, "a request with an id has it as its key"

@@ -19,8 +19,9 @@ from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.frontier_topic import READ_TIMEOUT_MS
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
+from delayd.node.delivery.fates import KILLED, Fate
 from delayd.node.delivery.planner import Planner, StepContent
-from delayd.node.delivery.step_writer import KILLED, Fate, StepWriter
+from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.delivery.takeover_run import check_first, run_takeover
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still

@@ -12,15 +12,16 @@ Source: docs/design/frontier.md, "Step" and "Targets".
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from zlib import crc32
 
 from delayd.bus import Ack, Producer
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
+from delayd.node.delivery.fates import REQUEUED, Fate
 from delayd.node.delivery.flat_step import Run, send_run
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
+from delayd.node.delivery.series_step import SeriesStep, is_first_attempt
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
 from delayd.node.targets.failures import TurnedAway
@@ -31,6 +32,8 @@ from delayd.request import (
     BufferRecord,
     Op,
     Reason,
+    Series,
+    SeriesState,
     Settled,
     Turn,
     Verdict,
@@ -45,6 +48,7 @@ from delayd.request import (
     reason_of,
     receipt,
     receipt_record,
+    series_of,
     settlement_records,
     size_of,
     source_of,
@@ -58,25 +62,6 @@ from delayd.wheel import Frame
 from replication.delivery_queue import Plan
 from replication.settings import RECEIPTS_ALL
 from replication.smoothing import Deferral, Smoothing
-
-
-class Fate(Enum):
-    """What a step does with a message that is not killed."""
-
-    DELIVERED = "delivered"
-    RETRIED = "retried"
-    """Re-buffered: an internal record continues it."""
-    DEFERRED = "deferred"
-    """Re-buffered for a moment, and not counted as tried."""
-    SMOOTHED = "smoothed"
-    """Re-buffered to its turn, because of its target's rate."""
-    DEAD = "dead"
-    EXPIRED = "expired"
-    """Dead-lettered: the step came to it later than it is worth delivering."""
-
-
-KILLED = "killed"
-"""In place of a fate: a cancel or a replace had come before."""
 
 
 class StepWriter:
@@ -101,6 +86,7 @@ class StepWriter:
         self._clock = context.clock
         self._flat_step = context.flat_step
         self._note_progress = context.note_progress
+        self._series = SeriesStep(self._limits, plan.now_ms)
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
         self._unflushed_bytes: dict[str, int] = {}
@@ -133,7 +119,7 @@ class StepWriter:
     @property
     def requeued_count(self) -> int:
         """Return how many messages were written back into the buffer."""
-        return sum(self.fates[fate] for fate in (Fate.RETRIED, Fate.DEFERRED, Fate.SMOOTHED))
+        return sum(self.fates[fate] for fate in REQUEUED)
 
     def write(self, content: StepContent) -> None:
         """Produce all of it; requeued messages are acknowledged when this returns."""
@@ -157,7 +143,7 @@ class StepWriter:
                 self._receipt(told)
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self._settle(content.judged) or self.requeued_count:
+        if self._settle(content.judged) or self.requeued_count or self._series.followed_count:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
@@ -211,10 +197,43 @@ class StepWriter:
     def _write_one(self, frame: Frame) -> None:
         """Write a message that the fast path leaves."""
         source = source_of(frame.partition, frame.offset)
-        fate = self._deliver(frame, source)
+        series = series_of(frame.body)
+        fate = None if series is None else self._come_to(frame, series, source)
+        if fate is None:
+            fate = self._deliver(frame, source)
+            if series is not None and fate in (Fate.DELIVERED, Fate.DEAD, Fate.EXPIRED):
+                self._go_on(frame, series)
         self.fates[fate] += 1
         if fate is Fate.DELIVERED:
             self.digest += crc32(source.encode())
+
+    def _come_to(self, frame: Frame, series: Series, source: str) -> Fate | None:
+        """Write down which occurrence is next; give the series up if it is over. None if this one
+        is to be delivered."""
+        if series.state == SeriesState.OVER:
+            problem = self._series.problem_of(frame, series)
+            dead = dead_body(
+                frame.body,
+                reason=Reason.NO_OCCURRENCE,
+                detail=problem,
+                origin=origin_of(frame.body, frame.partition, frame.offset),
+                attempts=0,
+            )
+            self._dead_letter(dead, source)
+            self._tell(frame, Verdict.DEAD, problem)
+            return Fate.DEAD
+        again = self._series.in_place_of(frame, series)
+        if again is None:
+            return None
+        self._write_own(again)
+        return Fate.RESOLVED
+
+    def _go_on(self, frame: Frame, series: Series) -> None:
+        """Write the next occurrence into the buffer, or say that this was the last one."""
+        if series.goes_on:
+            self._write_own(self._series.after(frame, series))
+        else:
+            self._tell(frame, Verdict.ENDED, f"occurrence {series.occurrence} was the last one")
 
     def _deliver(self, frame: Frame, source: str) -> Fate:
         """Produce a message to its target; requeue it if the target would refuse it."""
@@ -254,7 +273,7 @@ class StepWriter:
         self.sent.setdefault(topic, (frame.lane, Sources()))[1].names.append(source)
         if turn is not None:
             self.smoothed_ms[topic].append(turn.since_ms)
-        elif not is_requeued(frame.body):
+        elif not is_requeued(frame.body) or is_first_attempt(frame):
             self.dues_ms[topic].append(frame.due_ms)
         self._producer.send(topic, key=key, value=value, headers=headers, partition=partition)
         if self._settings.receipts_written == RECEIPTS_ALL or wishes_of(frame.body).is_told:

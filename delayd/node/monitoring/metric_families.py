@@ -12,73 +12,18 @@ Invariants:
 """
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from delayd import __version__
 from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Histogram
-from delayd.node.delivery.step_writer import KILLED, Fate
+from delayd.node.delivery.fates import KILLED, Fate
+from delayd.node.monitoring.metric_family import Family, Kind, Samples, counter, counters, gauge
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
+from delayd.request.recurrence.zones import TZDATA_VERSION
 from replication.election_facts import ResignReason, State
-
-Samples = Iterable[tuple[tuple[str, ...], float | Histogram]]
-"""Values of labels, and the sample's value."""
-
-
-class Kind(Enum):
-    """Types of Prometheus."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    meaning: str
-    """Plain text that ends with a full stop; it is the metric's HELP too."""
-    samples: Callable[[NodeView], Samples]
-
-
-def _gauge(name: str, meaning: str, value: Callable[[NodeView], float | None]) -> Family:
-    """Return a gauge without labels; it has no sample while the value is None."""
-
-    def samples(of: NodeView) -> Samples:
-        found = value(of)
-        return [] if found is None else [((), found)]
-
-    return Family(name, Kind.GAUGE, (), meaning, samples)
-
-
-def _counter(name: str, meaning: str, value: Callable[[NodeView], int]) -> Family:
-    """Return a counter without labels."""
-    return Family(name, Kind.COUNTER, (), meaning, lambda of: [((), value(of))])
-
-
-def _counters(
-    name: str,
-    label: str,
-    meaning: str,
-    values: Iterable[str],
-    counts: Callable[[NodeView], Mapping[str, int]],
-) -> Family:
-    """Return a counter with one label of a closed set, shown in full."""
-    known = tuple(values)
-
-    def samples(of: NodeView) -> Samples:
-        counted = counts(of)
-        return [((value,), counted.get(value, 0)) for value in known]
-
-    return Family(name, Kind.COUNTER, (label,), meaning, samples)
 
 
 def _one_of(value: str, known: Iterable[str]) -> Samples:
@@ -107,7 +52,7 @@ def _events(what: str, kind: Kind, figure: str, meaning: str) -> Family:
 
 FAMILIES: Final[tuple[Family, ...]] = (
     # Is it well?
-    _gauge(
+    gauge(
         "delayd_ready",
         "1 if the node could take over now, as GET /readyz reports.",
         lambda of: of.unready() is None,
@@ -144,35 +89,42 @@ FAMILIES: Final[tuple[Family, ...]] = (
             ),
         ],
     ),
-    _gauge(
+    Family(
+        "delayd_tzdata_info",
+        Kind.GAUGE,
+        ("version",),
+        "1, with the version of the time zones by which this node resolves series as master.",
+        lambda _: [((TZDATA_VERSION,), 1)],
+    ),
+    gauge(
         "delayd_kafka_up",
         "0 while Kafka does not answer this node, or refuses it. Asked for the end of the buffer"
         " every second, and for the topics every 30 s.",
         lambda of: of.kafka_problem is None,
     ),
-    _gauge(
+    gauge(
         "delayd_ingest_deaf",
         "1 while brokers have records of the buffer for this node, and it has read nothing of"
         " them for 5 s, else 0.",
         lambda of: of.ingest_watch.problem is not None,
     ),
-    _gauge(
+    gauge(
         "delayd_topic_warnings",
         "Settings of the buffer by which records will be lost, and partitions of which records are"
         " about to be; GET /status names them. Asked every 30 s.",
         lambda of: len(of.kafka_health.warnings),
     ),
-    _gauge(
+    gauge(
         "delayd_etcd_up",
         "0 while etcd has not answered this node for 3 s: it cannot be elected.",
         lambda of: of.control.etcd_problem is None,
     ),
-    _counter(
+    counter(
         "delayd_etcd_failures_total",
         "Calls to etcd that failed.",
         lambda of: of.control.etcd_failures,
     ),
-    _counter(
+    counter(
         "delayd_frontier_strays_total",
         "Records in the frontier topic that no master wrote, by their key: skipped.",
         lambda of: of.delivery.frontier_strays,
@@ -241,25 +193,25 @@ FAMILIES: Final[tuple[Family, ...]] = (
             if unread is not None
         ],
     ),
-    _gauge(
+    gauge(
         "delayd_ingest_delay_seconds",
         "Age of the first record of the last batch when this node had ingested it.",
         lambda of: _seconds(of.ingestion.delay_ms),
     ),
     # What was done?
-    _counter(
+    counter(
         "delayd_ingested_records_total",
         "Records of the buffer that this node has ingested. Every node ingests all of them.",
         lambda of: of.replica.ingested_count,
     ),
-    _counters(
+    counters(
         "delayd_rejects_total",
         "reason",
         "Requests that this node refused at ingest. Every node refuses the same ones.",
         (reason.slug for reason in Reason),
         lambda of: of.ingestion.rejects,
     ),
-    _counters(
+    counters(
         "delayd_steps_total",
         "outcome",
         "Steps of this node: committed, or failed. After a failed step it takes over again.",
@@ -269,7 +221,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
             "failed": of.delivery.counters.failed,
         },
     ),
-    _counter(
+    counter(
         "delayd_stale_reads_total",
         "Takeovers that began again because the broker they had asked for the last frontier led no"
         " more.",
@@ -282,52 +234,53 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Duration of committed steps, empty ones too.",
         lambda of: [((), of.delivery.counters.took)],
     ),
-    _counters(
+    counters(
         "delayd_step_messages_total",
         "fate",
         "Messages in committed steps: delivered, retried (requeued after an attempt), deferred"
-        " (requeued without one), smoothed (requeued to its turn, because of rate_max), dead,"
-        " expired (`delayd-late`), or killed (by a cancel or a replace).",
+        " (requeued without one), smoothed (requeued to its turn, because of rate_max), resolved"
+        " (requeued as the next occurrence of a series), dead, expired (`delayd-late`), or killed"
+        " (by a cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
         lambda of: of.delivery.counters.messages,
     ),
-    _counters(
+    counters(
         "delayd_verdicts_total",
         "verdict",
         "Receipts in committed steps.",
         (verdict.slug for verdict in Verdict),
         lambda of: of.delivery.counters.verdicts,
     ),
-    _counters(
+    counters(
         "delayd_dead_letters_total",
         "reason",
         "Dead letters in committed steps.",
         (reason.slug for reason in Reason),
         lambda of: of.delivery.counters.letters,
     ),
-    _gauge(
+    gauge(
         "delayd_failing_targets",
         "Targets that fail; GET /status names them. Master only.",
         lambda of: len(of.delivery.failing_targets),
     ),
-    _gauge(
+    gauge(
         "delayd_spared_partitions",
         "Partitions of targets whose leaders do not answer, so that their messages wait."
         " GET /status names them. Master only.",
         lambda of: len(of.delivery.spared_partitions),
     ),
     # Who leads?
-    _counter(
+    counter(
         "delayd_leaderships_won_total",
         "Elections that this node won.",
         lambda of: of.control.won_count,
     ),
-    _counter(
+    counter(
         "delayd_masters_found_dead_total",
         "Masters that this node judged to be dead, missed by most nodes, or cut off from Kafka.",
         lambda of: of.control.found_dead_count,
     ),
-    _counters(
+    counters(
         "delayd_leaderships_ended_total",
         "reason",
         "Leaderships of this node that ended, by reason.",
@@ -341,29 +294,29 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "1 for the node's state in the election.",
         lambda of: _one_of(of.control.state.value, (state.value for state in State)),
     ),
-    _gauge(
+    gauge(
         "delayd_term",
         "Term of the newest frontier that this node has read.",
         lambda of: of.frontier.term if of.frontier else 0,
     ),
-    _gauge(
+    gauge(
         "delayd_frontier_step",
         "Step of the newest frontier that this node has read.",
         lambda of: of.frontier.step if of.frontier else 0,
     ),
-    _gauge(
+    gauge(
         "delayd_lease_margin_seconds",
         "How long the master's lease is good for without another keepalive; negative while etcd is"
         " away, and it goes on without one. Master only.",
         lambda of: _seconds(of.control.lease_margin_ms),
     ),
-    _gauge(
+    gauge(
         "delayd_clock_drift_seconds",
         "The broker's clock minus this node's at its last step, less what transit time explains."
         " Only on nodes that have been master.",
         lambda of: _seconds(of.delivery.counters.drift_ms),
     ),
-    _gauge(
+    gauge(
         "delayd_log_time_ahead_seconds",
         "How far the newest append time in the buffer is ahead of this node's clock; 0 if it is"
         " not ahead.",
@@ -377,69 +330,69 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "unusable_total", Kind.COUNTER, "unusable", "Events without an id that a message can have."
     ),
     # What does it hold?
-    _gauge(
+    gauge(
         "delayd_pending_messages",
         "Messages due from the cursor's second on. A cancelled message counts until then.",
         lambda of: of.replica.wheel.counts.total,
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_slots",
         "Slots in the wheel; a delivered one stays for export_hold_s.",
         lambda of: of.replica.wheel.stats().slots,
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_frames",
         "Frames in the wheel: messages and pending replies, delivered ones too.",
         lambda of: of.replica.wheel.stats().frames,
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_bytes",
         "Bytes of these frames.",
         lambda of: of.replica.wheel.stats().bytes,
     ),
-    _gauge(
+    gauge(
         "delayd_checkpoint_age_seconds",
         "Time since the last checkpoint was durable.",
         lambda of: of.checkpoint_age_ms() / 1000,
     ),
-    _gauge(
+    gauge(
         "delayd_disk_free_bytes",
         "Free bytes on the disk of the wheel, less what waits in memory to be written there.",
         lambda of: of.replica.room.free_bytes,
     ),
-    _gauge(
+    gauge(
         "delayd_disk_free_min_bytes",
         "Below this the node takes in no new messages, and goes on delivering.",
         lambda of: of.replica.room.limit_bytes,
     ),
-    _gauge(
+    gauge(
         "delayd_disk_short",
         "1 while the node takes in no new messages for want of room on its disk, else 0.",
         lambda of: int(of.replica.room.state is not RoomState.ENOUGH),
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_differs",
         "Messages that not all nodes hold alike, as this one last saw; GET /status names them.",
         lambda of: of.comparisons.comparer.view.differs,
     ),
-    _counters(
+    counters(
         "delayd_wheel_differences_total",
         "seen",
         "Messages in which wheels differed; passed: delivered before the second look at them.",
         ("confirmed", "passed", "transient"),
         lambda of: of.comparisons.comparer.view.counts,
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_repairing",
         "1 while the node builds another wheel, because its own differs, and compares it.",
         lambda of: int(of.comparisons.repairer.is_under_way),
     ),
-    _gauge(
+    gauge(
         "delayd_wheel_repair_failed",
         "1 while the node repairs nothing more, because a repair failed.",
         lambda of: int(of.comparisons.repairer.has_failed),
     ),
-    _counters(
+    counters(
         "delayd_wheel_repairs_total",
         "outcome",
         "Repairs of a wheel that differed, by what came of them.",

@@ -15,7 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from delayd.node.delivery.counters import Histogram
-from delayd.node.monitoring.metric_families import FAMILIES, Kind
+from delayd.node.monitoring.metric_families import FAMILIES
+from delayd.node.monitoring.metric_family import Kind
 from delayd.node.monitoring.node_view import NodeView
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

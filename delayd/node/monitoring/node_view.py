@@ -25,6 +25,7 @@ from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.replica import Replica
 from delayd.node.snapshots.donor import Donor
 from delayd.request import source_of
+from delayd.request.recurrence.zones import TZDATA_VERSION
 from delayd.runtime import native
 from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
@@ -179,6 +180,7 @@ class NodeView:
             "node": self.config.node,
             "cluster": self.config.cluster,
             "version": __version__,
+            "tzdata": TZDATA_VERSION,
             "path": native.described,
             "role": self.role,
             "delivering": self.delivery.is_delivering,

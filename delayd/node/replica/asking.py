@@ -28,4 +28,5 @@ def asked_of(request: Request, lanes: int) -> Asked:
         request.id is not None,
         request.digest,
         has_own_time=request.has_own_time,
+        goes_on=request.series is not None and request.series.goes_on,
     )

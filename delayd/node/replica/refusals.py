@@ -42,7 +42,7 @@ def refusal_of(
         detail = redriven_before(request.redrive, first)
     else:
         as_of_ms = decision.state.as_of_ms(record.append_ms)
-        pending = [m for m in before.live if m.due_ms > as_of_ms]
+        pending = [m for m in before.live if m.is_pending(as_of_ms)]
         same = [m for m in pending if m.digest == request.digest]
         taken = (same or pending)[0]
         holder = source_of(record.partition, taken.asked_at)

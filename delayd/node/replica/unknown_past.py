@@ -55,7 +55,7 @@ class UnknownPast:
         if as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:
             return False
         # Refused for certain, and answered.
-        is_taken = any(m.due_ms > as_of_ms and m.digest != MAYBE for m in before.live)
+        is_taken = any(m.is_pending(as_of_ms) and m.digest != MAYBE for m in before.live)
         if is_taken and covered is not None and record.offset < covered.offsets[record.partition]:
             return False
         self._require_settled(record, due_ms + self._id_memory_ms, covered)

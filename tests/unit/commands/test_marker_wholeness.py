@@ -51,6 +51,11 @@ EXPIRED: tuple[Headers, bytes] = (
     [("delayd-reason", b"expired"), ("delayd-source", b"1/110")],
     b"",
 )
+OVER: tuple[Headers, bytes] = (
+    [("delayd-reason", b"no-occurrence"), ("delayd-source", b"1/110")],
+    b"",
+)
+FOLLOWS: tuple[Headers, bytes] = ([("delayd-continues", b"1"), ("delayd-follows", b"yes")], b"")
 NEXT = ProducerEpoch(MASTER.id, MASTER.epoch + 1)
 
 
@@ -66,6 +71,7 @@ WRITTEN = {
     "refused": (DEAD, REFUSED, {"answers": 1}, Lack(answers=1)),
     "dead": (DEAD, FAILED, {"dead": 1}, Lack(messages=1)),
     "expired": (DEAD, EXPIRED, {"dead": 1}, Lack(messages=1)),
+    "no-occurrence": (DEAD, OVER, {"dead": 1}, Lack(messages=1)),
     "answered": (RECEIPTS, ANSWERED, {"answers": 1}, Lack(answers=1)),
 }
 """What a step writes beside its deliveries: where, what, how it is counted, and what is lacking
@@ -119,6 +125,16 @@ def test_answers_that_are_nowhere_do_not_keep_a_visible_step_from_its_frontier(k
     """What is visible cannot be taken back: without its frontier it would be doubled."""
     plan = played(kind, is_lost=True, a=COMMIT, b=COMMIT, end=LOST).plan(full(1))
     assert endings(plan) == {FRONTIER: True} and plan.missing == {2: Lack(answers=1)}
+
+
+def test_what_follows_an_occurrence_is_not_counted_as_requeued() -> None:
+    log = Log()
+    log.step(1, COMMIT, COMMIT, COMMIT)
+    log.write(BUFFER, [FOLLOWS])
+    log.end(BUFFER, LOST)
+    log.step(2, LOST, LOST, LOST, counts={})
+    plan = log.plan(full(1))
+    assert set(endings(plan).values()) == {True} and not plan.problems
 
 
 def test_receipts_of_deliveries_are_no_answers() -> None:

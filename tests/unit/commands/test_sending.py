@@ -50,7 +50,7 @@ def test_a_value_beyond_the_clusters_largest_is_refused_with_the_limit(tmp_path:
 
 @pytest.mark.parametrize("times", [{}, {"in_": "3s", "at": "7"}])
 def test_a_message_has_one_time_and_the_flags_are_named(times: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="exactly one of --in and --at") as found:
+    with pytest.raises(ConfigError, match="exactly one of --in, --at and --cron") as found:
         messages.send(BROKERS, "orders", "v", **times)  # type: ignore[arg-type]
     assert found.value.exit_code is ExitCode.USAGE
 

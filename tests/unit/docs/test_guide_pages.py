@@ -15,8 +15,15 @@ PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
 
 def test_each_example_has_a_page_and_each_page_an_example() -> None:
     assert {path.name for path in EXAMPLES.iterdir()} == set(PROGRAMS)
-    of_python = {"README", "python-client", "testing"}
-    without_program = of_python | {"moving", "second-site", "cancel-on-event"}
+    without_program = {
+        "README",
+        "cancel-on-event",
+        "moving",
+        "python-client",
+        "recurring",
+        "second-site",
+        "testing",
+    }
     assert {path.stem for path in GUIDES.glob("*.md")} - without_program == set(PROGRAMS)
 
 

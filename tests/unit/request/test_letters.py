@@ -297,7 +297,7 @@ def test_what_delayd_itself_wrote_at_any_time_is_dropped(extra: Headers) -> None
     ("header", "reason"),
     [
         (("delayd-delai", b"1s"), "unknown-header"),
-        (("delayd-cron", b"* * * * *"), "not-supported"),
+        (("delayd-cron", b"* * * * *"), "several-dues"),
         (("delayd-key", b""), "empty-header"),
         (("delayd-key", None), "null-header"),
         (("delayd-partition", b"-1"), "bad-partition"),

@@ -23,6 +23,7 @@ from request_cases.case import (
     Moment,
     Nothing,
     Pending,
+    Recurs,
     Refused,
     Span,
     Step,
@@ -35,7 +36,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Verdict
 from delayd.request.headers import (
     INTERNAL_HEADERS,
-    PLANNED_HEADERS,
+    SERIES_HEADERS,
     SUPPORTED_HEADERS,
     WISH_HEADERS,
     WRITTEN_HEADERS,
@@ -58,11 +59,11 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     steps = [case.steps[-1] for case in CASES]
     assert len(CASES) >= CASES_MIN
     headers = {str(name) for step in steps for name, _ in step.headers}
-    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *PLANNED_HEADERS}
+    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS}
     assert headers >= {*INTERNAL_HEADERS, *WRITTEN_HEADERS}
     reasons = {step.fate.reason for step in steps if isinstance(step.fate, Refused | Dead)}
-    of_no_record = {"unreadable-batch"}
-    assert reasons | of_no_record == {reason.slug for reason in Reason}
+    of_no_record, of_older_rules = {"unreadable-batch"}, {"not-supported"}
+    assert reasons | of_no_record | of_older_rules == {reason.slug for reason in Reason}
     verdicts = {told.verdict for step in steps for told in step.told}
     assert verdicts == {verdict.slug for verdict in Verdict}
     ops = {header_of(step, "delayd-op") for step in steps}
@@ -70,7 +71,7 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
 
 
 def test_each_header_has_good_cases_and_bad_ones() -> None:
-    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS):
+    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS):
         fates = Counter(
             isinstance(case.steps[-1].fate, Refused) for case in CASES if case.section == header
         )
@@ -216,6 +217,8 @@ def fate_text(step: Step) -> str:
             return text
         case Pending():
             return "pending"
+        case Recurs() as fate:
+            return f"delivered each {fate.every_ms // 1_000} s up to its end"
         case Refused() as fate:
             text = f"dead letter `{fate.reason}`"
             if not fate.keeps_value:

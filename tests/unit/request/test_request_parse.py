@@ -23,7 +23,7 @@ from delayd.request import (
 )
 from delayd.request.headers import (
     INTERNAL_HEADERS,
-    PLANNED_HEADERS,
+    PLANNED_BEFORE_SERIES,
     REDRIVE_MARGIN_BYTES,
     SUPPORTED_HEADERS,
     WRITTEN_HEADERS,
@@ -31,7 +31,8 @@ from delayd.request.headers import (
 from delayd.request.letters import Letter
 from delayd.request.reasons import DETAIL_CHARS_MAX
 from delayd.request.redrives import Correction, NoRedrive, redrive_of_letter
-from replication.settings import RULES_VERSION
+from replication.rules import Rules
+from replication.settings import WISHES_RULES
 
 APPEND_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -138,21 +139,22 @@ def test_the_operation_schedule_may_be_named() -> None:
     assert accepted(TOPIC, DELAY, ("delayd-op", b"schedule")).op is Op.SCHEDULE
 
 
-@pytest.mark.parametrize("name", PLANNED_HEADERS)
+@pytest.mark.parametrize("name", PLANNED_BEFORE_SERIES)
 @pytest.mark.parametrize("content", [b"x", b"", None])
 def test_headers_of_a_later_version_say_so(name: str, content: bytes | None) -> None:
     """Rules: nothing-unresolved"""
-    reject = rejected(TOPIC, DELAY, (name, content))
+    older = replace(LIMITS, rules=Rules(WISHES_RULES))
+    reject = rejected(TOPIC, DELAY, (name, content), limits=older)
     assert reject.reason is Reason.NOT_SUPPORTED
     assert name in reject.detail
-    assert f"rules version {RULES_VERSION}," in reject.detail
+    assert f"rules version {WISHES_RULES}," in reject.detail
 
 
 def test_a_detail_never_depends_on_the_version_of_the_package() -> None:
     """Nodes of two releases store the same bytes: replicas agree during a rolling upgrade."""
     details = [
         rejected(TOPIC, DELAY, (name, b"x")).detail
-        for name in (*PLANNED_HEADERS, *WRITTEN_HEADERS, "delayd-x")
+        for name in (*PLANNED_BEFORE_SERIES, *WRITTEN_HEADERS, "delayd-x")
     ]
     assert not [detail for detail in details if __version__ in detail]
 
@@ -319,7 +321,7 @@ def test_every_reason_has_a_slug_and_advice() -> None:
 
 NAMES = st.sampled_from(
     [
-        *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *WRITTEN_HEADERS, *INTERNAL_HEADERS),
+        *(*SUPPORTED_HEADERS, *PLANNED_BEFORE_SERIES, *WRITTEN_HEADERS, *INTERNAL_HEADERS),
         *("delayd-", "trace", "ü"),
     ]
 ) | st.text(st.characters(exclude_categories=()), max_size=12)

@@ -53,6 +53,21 @@ def test_each_message_is_delivered_at_its_own_due_time_however_far_the_clock_jum
     assert kit.clock.now == START + timedelta(days=365)
 
 
+def test_a_series_comes_each_day_whatever_the_clock_of_its_zone_does(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    client.schedule("t", "v", cron="30 2 * * *", zone="Europe/Berlin", id="daily")
+    kit.clock.advance("300d")
+    records = kit.delivered("t")
+    assert len(records) == 300
+    assert [record.header("delayd-occurrence") for record in records] == [
+        str(number) for number in range(1, 301)
+    ]
+    hours = {(record.timestamp_ms - START_MS) % DAY_MS / 3_600_000 for record in records}
+    assert hours == {16.5, 15.5, 16.0}, "winter, summer, and at once on 28 March"
+    [waiting] = kit.pending()
+    assert client.cancel("daily").verdict == "cancelled" and not kit.pending(), waiting
+
+
 def test_every_answer_is_that_of_a_cluster(kit: InMemoryDelayd) -> None:
     client = kit.client()
     due = START + timedelta(hours=1)

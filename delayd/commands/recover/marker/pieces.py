@@ -37,7 +37,7 @@ UNFINISHED_MS: Final = 1 << 62
 """Stands for the `now` of a step that wrote to the buffer, and then no frontier record."""
 
 _OF_MESSAGES: Final = frozenset(
-    each.slug for each in (Verdict.DELIVERED, Verdict.DEAD, Verdict.EXPIRED)
+    each.slug for each in (Verdict.DELIVERED, Verdict.DEAD, Verdict.EXPIRED, Verdict.ENDED)
 )
 
 
@@ -372,7 +372,9 @@ def _tally(kind: Kind, records: list[Record]) -> Tally:
         if kind is Kind.TARGET:
             digest += crc32(source.encode())
         elif kind is Kind.BUFFER:
-            requeued += header(record.headers, "delayd-continues") is not None
+            # What follows a delivered occurrence of a series is not counted in the frontier.
+            is_next = header(record.headers, "delayd-follows") is not None
+            requeued += header(record.headers, "delayd-continues") is not None and not is_next
         elif kind is Kind.DEAD and header(record.headers, "delayd-reason") in DIED:
             dead += 1
         elif kind is Kind.DEAD or (kind is Kind.RECEIPTS and _is_answer(record)):

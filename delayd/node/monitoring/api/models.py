@@ -57,6 +57,19 @@ class Delivered(In):
         str | None,
         Field(description="As delayd-window: it may go out so much later.", max_length=64),
     ] = None
+    cron: Annotated[
+        str | None,
+        Field(description="As delayd-cron: it recurs; in place of delay and at.", max_length=128),
+    ] = None
+    zone: Annotated[
+        str | None, Field(description="As delayd-zone: of cron; default: UTC.", max_length=64)
+    ] = None
+    until: Annotated[
+        str | Ms | None, Field(description="As delayd-until: no occurrence of cron is later.")
+    ] = None
+    catchup: Annotated[
+        str | None, Field(description="As delayd-catchup: once or all.", max_length=8)
+    ] = None
     receipts: Annotated[
         bool, Field(description="Write all its receipts: scheduled and delivered, too.")
     ] = False
@@ -65,8 +78,8 @@ class Delivered(In):
     def _has_one_value_and_one_time(self) -> "Delivered":
         if self.value is not None and self.value_base64 is not None:
             raise ValueError("give value or value_base64, not both")
-        if (self.delay is None) == (self.at is None):
-            raise ValueError("give exactly one of delay and at")
+        if sum(each is not None for each in (self.delay, self.at, self.cron)) != 1:
+            raise ValueError("give exactly one of delay, at and cron")
         self.content()
         return self
 
@@ -89,6 +102,10 @@ class Delivered(In):
             "partition": self.partition,
             "late": self.late,
             "window": self.window,
+            "cron": self.cron,
+            "zone": self.zone,
+            "until": self.until,
+            "catchup": self.catchup,
             "receipts": self.receipts,
         }
 
@@ -172,6 +189,11 @@ class PendingItem(BaseModel):
     """Attempts to deliver it so far."""
     bytes: int
     """Of its frame on the disk."""
+    cron: str | None = None
+    """Of a series: its expression, in `zone`."""
+    zone: str | None = None
+    occurrence: int | None = None
+    """Of a series: which one this is, from 1; 0 until the first one is found."""
 
 
 class PendingPage(BaseModel):
@@ -208,6 +230,15 @@ class PendingCounts(BaseModel):
     topics: dict[str, int]
 
 
+class SeriesShown(BaseModel):
+    """The series that a message is of."""
+
+    cron: str
+    zone: str
+    occurrence: int
+    """From 1; 0 until the first one is found."""
+
+
 class KnownMessage(BaseModel):
     """A message that is, or was, known under an id."""
 
@@ -225,6 +256,7 @@ class KnownMessage(BaseModel):
     """topic/partition/offset of the delivery or of the dead letter."""
     at_ms: int | None = None
     problem: str | None = None
+    series: SeriesShown | None = None
 
 
 class Known(BaseModel):

@@ -18,7 +18,7 @@ from delayd.node.monitoring.api.models import (
 from delayd.node.monitoring.api.problems import BusyError, MalformedError
 from delayd.node.monitoring.api.services import Services
 from delayd.node.replica.held import peeked
-from delayd.request import attempt_of, id_of, origin_of, source_of
+from delayd.request import attempt_of, id_of, origin_of, series_of, source_of
 from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
 from replication.rank import Rank
@@ -134,6 +134,7 @@ def _items(
             continue
         if frontier.covers(frame.lane, Rank(frame.due_ms, frame.partition, frame.offset)):
             continue
+        series = series_of(body)
         yield PendingItem(
             source=source_of(frame.partition, frame.offset),
             origin=origin_of(body, frame.partition, frame.offset),
@@ -142,6 +143,9 @@ def _items(
             due_ms=frame.due_ms,
             attempts=attempt_of(body),
             bytes=HEADER_BYTES + len(frame.body),
+            cron=None if series is None else series.cron,
+            zone=None if series is None else series.zone,
+            occurrence=None if series is None else series.occurrence,
         )
 
 

@@ -10,7 +10,7 @@ from one_node import Maker, OneNode
 from delayd.bus import Record
 from delayd.config.node import NodeConfig
 from delayd.errors import ConfigError
-from delayd.node.delivery.step_writer import Fate
+from delayd.node.delivery.fates import Fate
 from delayd.node.startup_checks import check_rates
 from replication.rank import lane_of
 from replication.record import FrontierRecord, decode

@@ -108,6 +108,36 @@ def test_a_schedule_that_waits_answers_with_its_verdict(ask: Client) -> None:
         assert (told.status_code, told.json()["verdict"]) == (200, word)
 
 
+def test_a_series_is_scheduled_shown_and_cancelled(ask: Client, node: ApiNode) -> None:
+    """docs/design/series.md: with its expression, wherever it is shown."""
+    body = {
+        "topic": "billing",
+        "value": "v",
+        "id": "each-year",
+        "cron": "@yearly",
+        "zone": "EST5EDT",
+    }
+    told = ask("POST", "/v1/messages", json=body, params={"wait": True})
+    assert (told.status_code, told.json()["verdict"]) == (201, "scheduled")
+    wait_for(lambda: known(ask, "each-year")[0]["source"] != told.json()["source"])
+    [pending] = known(ask, "each-year", places=True)
+    assert pending["state"] == "pending" and pending["topic"] == "billing"
+    assert pending["series"] == {"cron": "@yearly", "zone": "EST5EDT", "occurrence": 1}
+    node.wait_checkpointed(2)
+
+    def listed() -> list[Any]:
+        query = {"id_prefix": "each-year"}
+        return [m for page in all_pages(ask, "/v1/pending", **query) for m in page["messages"]]
+
+    wait_for(lambda: [each["occurrence"] for each in listed()] == [1])
+    [item] = listed()
+    assert (item["cron"], item["zone"]) == ("@yearly", "EST5EDT")
+    for wrong in ({"cron": "0 0 30 2 *"}, {"zone": "Mars/Olympus"}, {"delay": "1s"}):
+        answer = ask("POST", "/v1/messages", json={**body, "id": "wrong", **wrong})
+        assert answer.status_code in (400, 422), answer.json()
+    assert ask("DELETE", "/v1/messages/each-year", params={"wait": True}).json()["killed"]
+
+
 def test_an_id_may_have_any_characters(ask: Client) -> None:
     id = "a/b c%2F?#ü"
     assert ask("POST", "/v1/messages", json={**HOUR, "id": id}).status_code == 201

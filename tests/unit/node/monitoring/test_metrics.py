@@ -20,7 +20,8 @@ from delayd import __version__
 from delayd.node.cancel_on.bridge import Figures
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS, OTHER, TOPICS_MAX, StepCounters
 from delayd.node.monitoring.http import build_app
-from delayd.node.monitoring.metric_families import FAMILIES, Family, Kind
+from delayd.node.monitoring.metric_families import FAMILIES
+from delayd.node.monitoring.metric_family import Family, Kind
 from delayd.node.monitoring.metrics import PROCESS_METRICS, Exposition
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
@@ -287,6 +288,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
         ("expired",): 0,
         ("dead",): 0,
         ("killed",): 2,
+        ("resolved",): 0,
     }
 
 

@@ -1,0 +1,76 @@
+"""What a step writes into the buffer for series: the occurrence that stands next.
+
+A record of a series is unresolved (its user's own), an occurrence that is due, or one that is not
+due yet: the buffer keeps a record for the longest delay only, so one that is further away is
+written again on its way.
+
+Not here: what is delivered, and what becomes of it (`step_writer.py`); when series are due
+(`delayd.request.recurrence`).
+Source: docs/design/series.md.
+"""
+
+from delayd.request import (
+    BufferRecord,
+    RequestLimits,
+    Series,
+    asked_due_of,
+    attempt_of,
+    continuation,
+    occurrence_body,
+)
+from delayd.request.recurrence.series import Found, first, following, later, problem_of
+from delayd.wheel import Frame
+
+
+def is_first_attempt(frame: Frame) -> bool:
+    """Return whether a message of a series has not been requeued since its occurrence was found,
+    unless it had been found late: its lateness is delayd's own."""
+    return frame.due_ms == asked_due_of(frame.body) and attempt_of(frame.body) == 0
+
+
+class SeriesStep:
+    """What one step writes for series."""
+
+    def __init__(self, limits: RequestLimits, now_ms: int) -> None:
+        self._limits = limits
+        self._now_ms = now_ms
+        self.followed_count = 0
+        """Occurrences that follow one that this step has delivered or given up."""
+
+    def in_place_of(self, frame: Frame, series: Series) -> BufferRecord | None:
+        """Return the record that stands for the series from now on; None if that of the frame
+        does."""
+        due_ms = asked_due_of(frame.body)
+        if series.occurrence == 0:
+            return self._record(frame, first(series, due_ms, self._now_ms))
+        if due_ms > self._now_ms:
+            return self._record(frame, Found(series, due_ms))
+        # One that was found late is the one to deliver: else a series that is always behind would
+        # never come to any.
+        if is_first_attempt(frame):
+            found = later(series, due_ms, self._now_ms)
+            return None if found is None else self._record(frame, found)
+        return None
+
+    def after(self, frame: Frame, series: Series) -> BufferRecord:
+        """Return the record of the occurrence that follows that of the frame."""
+        self.followed_count += 1
+        found = following(series, asked_due_of(frame.body), self._now_ms)
+        return self._record(frame, found, follows=True)
+
+    def problem_of(self, frame: Frame, series: Series) -> str:
+        """Return why a series is over."""
+        found = problem_of(series, asked_due_of(frame.body))
+        return found or "it had no occurrence when a step looked for the next one"
+
+    def _record(self, frame: Frame, found: Found, *, follows: bool = False) -> BufferRecord:
+        return continuation(
+            occurrence_body(frame.body, *found),
+            partition=frame.partition,
+            offset=frame.offset,
+            rank_due_ms=frame.due_ms,
+            next_due_ms=min(found.due_ms, self._now_ms + self._limits.max_delay_ms),
+            limits=self._limits,
+            is_retry=False,
+            follows=follows,
+        )
