@@ -39,6 +39,8 @@ class Fates:
     conflict: int = 0
     expired: int = 0
     dead: int = 0
+    recurring: int = 0
+    """Requests for series: each occurrence has a fate of its own."""
     pending: int = 0
     lost: int = 0
     unproven: int = 0

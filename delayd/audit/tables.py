@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
     *("receipt", "window", "planned"),
-    *("cron", "zone", "until", "late"),
+    *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
     *("reason", "detail", "truncated"),
@@ -59,6 +59,7 @@ RECORDS: Final = _table(
     control=CONTROL,  # delayd's own that are there once, not empty, in UTF-8: see reading/kafka.py
     flaw=_TEXT,  # what is wrong with delayd's headers as such, as a slug; see reading/kafka.py
     older_flaw=_TEXT,  # of the buffer: the same by rules older than 5
+    flaw_of_5=_TEXT,  # of the buffer: the same by rules 5
     size_bytes=_LONG,  # decompressed, as docs/reference/requests.md counts
     key_murmur2=_INT,  # murmur2(key) & 0x7fffffff; null without a key
     is_proved=_BOOL,  # of the master's own: did it write this? null of others, or without a key
@@ -98,6 +99,15 @@ REQUESTS: Final = _table(
     late_ms=_LONG,  # how much later than planned it is still worth delivering; null: always
     window_ms=_LONG,  # how far its due time is spread; null: not at all
     planned_ms=_LONG,  # due_ms, or where in its window it is delivered
+    occurrence=_INT,  # of a series: its number, 0 as its user sent it; null: it is none
+    series=_TEXT,  # of a series: what makes it one, as one text
+    goes_on=_BOOL,  # of a series: must another record of it follow?
+    is_over=_BOOL,  # of a series: it has no occurrence (more)
+    follows=_BOOL,  # of a series: what it continues has come out
+    cron=_TEXT,
+    zone=_TEXT,
+    until_ms=_LONG,
+    catches_up=_BOOL,
 )
 """One row for each record of the buffer."""
 
@@ -116,6 +126,7 @@ LOGGED: Final = StructType(
             repeats=_LONG,  # of a replace that was sent before: offset of that; `killed` is that's
             repeats_ms=_LONG,  # the time as of which that one is judged
             continued_by=_LONG,  # offset of the record that continues it, refused or not
+            is_followed=_BOOL,  # that record is the next occurrence of its series
         ).fields,
     ]
 )
@@ -143,8 +154,13 @@ MESSAGES: Final = _table(
     letters=_LONG,  # how many dead letters say that it could not be delivered
     newest=_LONG,  # offset of the newest stored record of its family
     is_changed=_BOOL,  # does a record of its family carry something else?
+    origin=_LONG,  # offset of the user's own request
+    occurrence=_INT,  # of a series; its requests and each of its occurrences are rows
+    is_cut=_BOOL,  # of a series: a cancel or replace came before its next occurrence
+    is_last=_BOOL,  # of a series: it ends with this
 )
-"""One row for each request of a user that is no valid cancel: exactly one fate."""
+"""One row for each request of a user that is no valid cancel, and for each occurrence of a series:
+exactly one fate."""
 
 DELIVERIES: Final = _table(
     topic=_TEXT,
@@ -166,6 +182,7 @@ DELIVERIES: Final = _table(
     fired_ms=_LONG,
     origin=_TEXT,
     attempt=_INT,
+    occurrence=_INT,
     flaw=_TEXT,  # headers of delayd's that do not belong there
 )
 """One row for each record of a target that has a `delayd-source`."""
@@ -196,6 +213,7 @@ LETTERS: Final = _table(
     reason=_TEXT,
     origin=_TEXT,
     attempt=_INT,
+    occurrence=_INT,
     key_hash=_LONG,
     value_hash=_LONG,
     headers_hash=_LONG,  # the user's

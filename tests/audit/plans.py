@@ -96,6 +96,8 @@ def send_all(world: World) -> Sent:
         _failing(plan, number)
         _rejects(plan, number)
         _wishes(plan, number)
+        send_series(plan, number)
+        _wrong_series(plan, number)
         _beyond(plan, number)
     return plan.sent
 
@@ -234,6 +236,51 @@ def _wishes(plan: Plan, number: int) -> None:
     plan.schedule("spread over", at_ms, at_ms - 5_000, window, header("late", "1s"))
     plan.send("bad window", at_ms, "k", *when[:2], header("window", "25h"))
     plan.send("bad late", at_ms, "k", *when[:2], header("late", "0s"))
+
+
+def send_series(plan: Plan, number: int) -> None:
+    """Series of every kind, in every state of an id."""
+    at_ms, topic = 400 + 90 * number, header("topic", "orders")
+    each = header("cron", "*/2 * * * * *")
+    until = header("until", START_MS + 9_000)
+    plan.send("series", at_ms, f"s{number}", topic, each, until)
+    told = header("receipt", "yes")
+    plan.send("series told", at_ms, f"t{number}", topic, each, until, told)
+    plan.send("series beyond", at_ms, f"e{number}", topic, header("cron", "*/5 * * * * *"))
+    plan.send("series at once", at_ms, f"a{number}", topic, each, header("catchup", "all"), until)
+    for what, target in (("by id", "orders"), ("dead", "down"), ("late", "late")):
+        id = f"series-{what}-{number}".replace(" ", "-")
+        named = (header("id", id), header("topic", target))
+        plan.send(f"series {what}", at_ms, id, *named, header("cron", "*/3 * * * * *"), until)
+        plan.send(f"series {what} again", at_ms + 2_000, id, *named, each, until)
+    id = f"series-late-{number}"
+    plan.send("series cancel", 7_000 + 50 * number, id, header("op", "cancel"), header("id", id))
+    id = f"series-cut-{number}"
+    named = (header("id", id), topic)
+    plan.send("series cut", at_ms, id, *named, header("cron", "* * * * * *"), told)
+    # While the step at 6,000 is under way, which delivers an occurrence.
+    plan.send("series cut cancel", 6_002, id, header("op", "cancel"), header("id", id))
+    id = f"series-replaced-{number}"
+    named = (header("id", id), topic)
+    plan.send("series replaced", at_ms, id, *named, header("cron", "* * * * * *"))
+    due = header("due", START_MS + 8_000)
+    plan.send("series replace", 5_500, id, *named, header("op", "replace"), due)
+    plan.send("series never", at_ms, f"n{number}", topic, header("cron", "0 0 31 2 *"), told)
+    zone = header("zone", "Mars/Olympus")
+    plan.send("series nowhere", at_ms, f"z{number}", topic, header("cron", "@daily"), zone)
+    plan.send("series expiring", at_ms, f"x{number}", topic, each, until, header("late", "1ms"))
+
+
+def _wrong_series(plan: Plan, number: int) -> None:
+    at_ms, topic = 400 + 90 * number, header("topic", "orders")
+    each = header("cron", "*/2 * * * * *")
+    plan.send("series bad", at_ms, "k", topic, header("cron", "* * *"))
+    plan.send("series odd", at_ms, "k", topic, each, header("due", START_MS))
+    plan.send("series spread", at_ms, "k", topic, each, header("window", "1s"))
+    plan.send("series idle", at_ms, "k", topic, header("zone", "UTC"), header("delay", "1s"))
+    plan.send("series hasty", at_ms, "k", topic, each, header("catchup", "some"))
+    plan.send("series ending", at_ms, "k", topic, each, header("until", "soon"))
+    plan.send("series lost", at_ms, "k", topic, each, header("zone", "not a zone"))
 
 
 def _rejects(plan: Plan, number: int) -> None:

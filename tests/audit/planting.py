@@ -8,10 +8,11 @@ from typing import Any
 
 from plans import Sent, header
 from world import START_MS, STEP_MS, TARGETS
-from written import PARTITIONS, History, Written
+from written import LIMITS, PARTITIONS, History, Written
 
 from delayd.bus import Headers
 from delayd.bus.murmur2 import partition_of
+from delayd.request.proof import proof_of
 
 Found = tuple[str, str]
 """Fault and source."""
@@ -357,6 +358,64 @@ def plant_wishes(planter: Planter) -> None:
     made = planter.add(receipts, like, value=json.dumps(fields).encode(), key=other.place.encode())
     made.set("delayd-source", other.place.encode())
     planter.expect("verdict-false", other)
+
+
+def plant_series(planter: Planter) -> None:
+    """Occurrences that are lost, doubled, at a wrong time, or follow wrongly."""
+    history = planter.history
+
+    def of(request: Written, number: int) -> Written:
+        """The delivery of an occurrence."""
+        [found] = [
+            each
+            for each in history.targets
+            if each.header("delayd-origin") == request.place
+            and each.header("delayd-occurrence") == str(number)
+        ]
+        return found
+
+    def record_of(delivery: Written) -> Written:
+        [found] = [
+            each for each in history.buffer if each.place == delivery.header("delayd-source")
+        ]
+        return found
+
+    def sign(record: Written) -> None:
+        parts = (record.partition, record.key, record.value, record.headers[:-1])
+        record.set("delayd-proof", proof_of(LIMITS, *parts))
+
+    for what, number in (("series", 2), ("series by id", 1), ("series told", 3)):
+        delivery = of(planter.next(what), number)
+        history.targets.remove(delivery)
+        planter.expect("lost", record_of(delivery))
+    delivery = of(planter.next("series"), 3)
+    planter.add(history.targets, delivery)
+    planter.expect("duplicate", record_of(delivery))
+    delivery = of(planter.next("series at once"), 2)
+    delivery.set("delayd-occurrence", b"7")
+    planter.expect("altered", delivery.header("delayd-origin") or "")
+    for name, by in (("delayd-due", -500), ("delayd-occurrence", 100)):
+        request = planter.next("series")
+        delivery = of(request, 2)
+        record = record_of(delivery)
+        for each in (record, delivery):
+            each.set(name, b"%d" % (int(each.header(name) or 0) + by))
+        sign(record)
+        planter.expect("series", request)
+    request = planter.next("series beyond")
+    record = record_of(of(request, 2))
+    record.set("delayd-series", b"last")
+    sign(record)
+    planter.expect("series", request)
+    request = planter.next("series told")
+    [ended] = [
+        each
+        for each in history.receipts
+        if each.header("delayd-source") == request.place
+        and json.loads(each.value or b"")["verdict"] == "ended"
+    ]
+    history.receipts.remove(ended)
+    planter.expect("verdict-missing", request)
 
 
 def _in_time(planter: Planter, request: Written) -> None:

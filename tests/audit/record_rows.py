@@ -8,8 +8,9 @@ from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
     INTERNAL_HEADERS,
+    PLANNED_BEFORE_SERIES,
     PLANNED_BEFORE_WISHES,
-    PLANNED_HEADERS,
+    SERIES_HEADERS,
     SETTLES,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
@@ -28,14 +29,17 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     "delayd-rules",
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
+    *("delayd-occurrence", "delayd-series", "delayd-follows"),
     *WISH_HEADERS,
+    *SERIES_HEADERS,
 }
 _OF_DELIVERIES: Final = frozenset(
-    f"delayd-{name}" for name in ("id", "due", "planned", "fired", "source", "origin", "attempt")
+    f"delayd-{name}"
+    for name in ("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence")
 )
 _APPENDED: Final = (
     *("delayd-reason", "delayd-detail", "delayd-source"),
-    *("delayd-truncated", "delayd-origin", "delayd-attempt"),
+    *("delayd-truncated", "delayd-origin", "delayd-attempt", "delayd-occurrence"),
 )
 
 
@@ -78,13 +82,16 @@ def row_of(
         "record_headers": None if record is None else _plain(record),
         "control": _control(role, judged),
         "flaw": _flaw(role, judged),
-        "older_flaw": _flaw(role, judged, frozenset(WISH_HEADERS)) if role == "buffer" else None,
+        "older_flaw": _flaw(role, judged, (*WISH_HEADERS, *SERIES_HEADERS)),
+        "flaw_of_5": _flaw(role, judged, SERIES_HEADERS),
         "size_bytes": _size(key, value, headers),
         "key_murmur2": None if key is None else murmur2(key) & 0x7FFFFFFF,
         "is_proved": _is_proved(limits, partition, key, value, headers)
         if limits is not None and role == "buffer"
         else None,
     }
+    if role != "buffer":
+        named |= {"older_flaw": None, "flaw_of_5": None}
     return tuple(named[name] for name in RECORDS.fieldNames())
 
 
@@ -134,7 +141,7 @@ def _known(role: str, own: Headers) -> frozenset[str]:
     if role == "buffer":
         if is_internal(own):
             return _OF_CONTINUATIONS
-        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
+        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
     return _OF_DELIVERIES if role == "target" else frozenset(name for name, _ in own)
 
 
@@ -157,17 +164,20 @@ def _text(content: bytes | None) -> str | None:
         return None
 
 
-def _flaw(role: str, own: Headers, unknown: frozenset[str] = frozenset()) -> str | None:
+def _flaw(role: str, own: Headers, unknown: tuple[str, ...] = ()) -> str | None:
     known, seen = _known(role, own), set()
     if not is_internal(own):
-        known -= unknown
+        known -= {*unknown}
     for name, content in own:
         if name not in known:
             if name == UNREADABLE_HEADERS:
                 return "not-utf8"
             if name in _INTERNAL:
                 return "bad-proof"
-            planned = PLANNED_BEFORE_WISHES if unknown else PLANNED_HEADERS
+            planned: tuple[str, ...] = (
+                PLANNED_BEFORE_WISHES if len(unknown) > 4 else PLANNED_BEFORE_SERIES
+            )
+            planned = planned if unknown or is_internal(own) else ()
             return "not-supported" if name in planned else "unknown-header"
         if name in seen:
             return "repeated-header"

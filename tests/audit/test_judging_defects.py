@@ -2,7 +2,14 @@
 
 from audited import findings_of, others_of, tables_of
 from plans import send_with_redrives
-from planting import Planter, plant_deliveries, plant_letters, plant_verdicts, plant_wishes
+from planting import (
+    Planter,
+    plant_deliveries,
+    plant_letters,
+    plant_series,
+    plant_verdicts,
+    plant_wishes,
+)
 from pyspark.sql import SparkSession
 
 
@@ -13,6 +20,7 @@ def test_each_planted_defect_is_found_once_and_nothing_else(spark: SparkSession)
     plant_letters(planter)
     plant_verdicts(planter)
     plant_wishes(planter)
+    plant_series(planter)
     history = planter.history
     tables = tables_of(spark, history)
     found = findings_of(tables, history)

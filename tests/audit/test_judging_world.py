@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from audited import Tables, fates, findings_of, marks, tables_of
-from plans import send_random, send_with_redrives
+from plans import Plan, send_random, send_series, send_with_redrives
 from pyspark.sql import SparkSession
 from world import START_MS, TARGETS, World
 from written import PARTITIONS, History, Written
@@ -37,6 +37,21 @@ def test_the_judge_of_the_chaos_tests_finds_worlds_correct(seed: int) -> None:
     assert found.ok, f"seed {seed}: {found}"
 
 
+def test_the_chaos_judge_finds_nothing_wrong_with_series() -> None:
+    world = World(id_memory_ms=3_600_000)
+    plan = Plan(world)
+    for number in range(6):
+        send_series(plan, number)
+    history = world.run()
+    parts = (history.buffer, history.targets, history.dead, history.receipts)
+    found = judge(*(logged_as(part) for part in parts), until_ms=START_MS + 19_000)
+    assert found.ok, found
+    lost = next(each for each in history.targets if each.header("delayd-occurrence") == "2")
+    for targets in ([each for each in parts[1] if each is not lost], [*parts[1], lost]):
+        assert not judge(*(logged_as(part) for part in (parts[0], targets, *parts[2:]))).ok
+    assert found.outcomes["message: recurring"] > 30 < found.outcomes["message: delivered"], found
+
+
 def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
     spark: SparkSession,
 ) -> None:
@@ -45,9 +60,11 @@ def test_a_correct_history_makes_no_finding_nor_does_what_is_left_of_it(
     assert findings_of(tables, history) == set()
     found = fates(tables)
     wanted = {"delivered", "cancelled", "replaced", "rejected", "duplicate", "conflict", "dead"}
-    wanted.add("expired")
+    wanted |= {"expired", "recurring"}
     assert found.keys() == wanted | {"pending"}, found
-    assert sum(found.values()) == sum(is_of_user(each) for each in history.buffer)
+    of_users = sum(is_of_user(each) for each in history.buffer)
+    assert tables.messages.where("origin = offset").count() == of_users
+    assert sum(found.values()) > of_users + found["recurring"], "occurrences count, too"
     assert marks(tables).keys() == {"cancelled", "replaced", "too-late", "not-found", "scheduled"}
     # `delayd recover frontier` begins a new topic at a later step.
     begins = len(history.frontier) // 2

@@ -17,6 +17,7 @@ before that: this is how defects are planted.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Final
 from zlib import crc32
 
@@ -27,8 +28,9 @@ from written import LIMITS, PARTITIONS, History, Written
 from delayd import request as wire
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
+from delayd.node.delivery.series_step import SeriesStep
 from delayd.node.replica.cancel_marks import Judged, receipt_of
-from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
+from delayd.request import Op, Reason, Reject, Request, SeriesState, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState, Settlement
@@ -222,6 +224,7 @@ class World:
             wire.offset_of(request.origin) if request.origin else -1,
             0 if request.continues is None else request.continues[0],
             request.has_own_time,
+            request.series is not None and request.series.goes_on,
         )
         known = Known(
             NOTHING if request.id is None else self._ids[partition, request.id],
@@ -303,7 +306,7 @@ class World:
             marked = stored.killed_by
             is_killed = marked is not None and marked < offsets[stored.rank.partition]
             cursor_ms = before.cursors[stored.lane].due_ms
-            fate = "killed" if is_killed else self._deliver(stored, now_ms, cursor_ms)
+            fate = "killed" if is_killed else self._come_to(stored, now_ms, cursor_ms)
             counts[fate] += 1
             if fate == "delivered":
                 digest += crc32(wire.source_of(*stored.rank[1:]).encode())
@@ -342,6 +345,30 @@ class World:
             self._settle(mark.partition, request.id, settlement, now_ms)
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
+
+    def _come_to(self, stored: _Stored, now_ms: int, cursor_ms: int) -> str:
+        """Deliver a message, unless its series is not so far; write what follows it."""
+        series, (due_ms, partition, offset) = stored.request.series, stored.rank
+        if series is None:
+            return self._deliver(stored, now_ms, cursor_ms)
+        body = wire.message_body(stored.request)
+        frame: Any = SimpleNamespace(body=body, due_ms=due_ms, partition=partition, offset=offset)
+        origin = wire.origin_of(body, partition, offset)
+        if series.state == SeriesState.OVER:
+            source = wire.source_of(partition, offset)
+            self._die(body, source, origin, Reason.NO_OCCURRENCE, now_ms)
+            return "dead"
+        step = SeriesStep(LIMITS, now_ms)
+        again = step.in_place_of(frame, series)
+        if again is not None:
+            self._write_own(partition, again, now_ms)
+            return "retried"
+        fate = self._deliver(stored, now_ms, cursor_ms)
+        if fate != "retried" and series.goes_on:
+            self._write_own(partition, step.after(frame, series), now_ms)
+        elif fate != "retried":
+            self._tell(body, origin, Verdict.ENDED, now_ms)
+        return fate
 
     def _deliver(self, stored: _Stored, now_ms: int, cursor_ms: int) -> str:
         partition, offset = stored.rank.partition, stored.rank.offset
@@ -382,7 +409,8 @@ class World:
         attempts = wire.attempt_of(body) + (reason is Reason.DEAD)
         dead = wire.dead_body(body, reason=reason, detail="x", origin=origin, attempts=attempts)
         self._write("dead", now_ms + 2, *wire.dead_letter(dead, source=source))
-        self._tell(body, origin, Verdict(reason.slug), now_ms)
+        is_over = reason is Reason.NO_OCCURRENCE
+        self._tell(body, origin, Verdict.DEAD if is_over else Verdict(reason.slug), now_ms)
 
     def _requeued(self, stored: _Stored, due_ms: int, now_ms: int, turn: Turn | None = None) -> str:
         partition = stored.rank.partition
@@ -396,13 +424,16 @@ class World:
             is_retry=turn is None,
             turn=turn,
         )
+        self._write_own(partition, again, now_ms)
+        return "retried"
+
+    def _write_own(self, partition: int, again: wire.BufferRecord, now_ms: int) -> None:
         name, at_ms = self.settings.buffer.name, now_ms + UNDER_WAY_MS
         written = Written(
             "buffer", name, partition, -1, at_ms, again.key, again.value, again.headers
         )
         self._append(written)
         self._own_writes[partition] = max(self._own_writes[partition], written.offset)
-        return "retried"
 
     def _settle(self, partition: int, id: str, settlement: Settlement, now_ms: int) -> None:
         for each in wire.settlement_records(partition, [(id, settlement)], LIMITS):

@@ -73,7 +73,7 @@ def of_deliveries(deliveries: DataFrame, rows: DataFrame, context: BatchContext)
 def of_claims(claims: DataFrame, rows: DataFrame, receipts_topic: str) -> DataFrame:
     """Return a finding for each receipt that calls killed what was delivered in an earlier
     batch."""
-    over = rows.where(F.col("was") == "delivered").select(
+    over = rows.where((F.col("was") == "delivered") & F.col("occurrence").isNull()).select(
         *("partition", "origin", "id", "due_ms", "fired_ms")
     )
     is_after = is_true(F.col("fired_ms") >= F.col("at_ms"))
@@ -133,6 +133,7 @@ def _alteration(context: BatchContext) -> Column:
     by_key = F.pmod(F.col("key_murmur2"), looked_up(context.target_partitions, "topic"))
     partition = F.coalesce("target_partition", F.when(F.col("key_hash").isNotNull(), by_key))
     is_retry = F.col("op") == "continue"
+    attempt = F.when(F.col("attempt") > 0, F.col("attempt"))
     origin = F.when(is_retry, source_text("d_source_partition", "origin"))
 
     def differs(name: str, asked: Column | None = None) -> Column:
@@ -151,7 +152,8 @@ def _alteration(context: BatchContext) -> Column:
             "planned_ms", F.when(F.col("window_ms").isNotNull(), F.col("planned_ms"))
         ),
         "another delayd-origin": differs("origin", origin),
-        "another delayd-attempt": differs("attempt", F.when(is_retry, F.col("attempt"))),
+        "another delayd-attempt": differs("attempt", attempt),
+        "another delayd-occurrence": differs("occurrence"),
         "malformed delayd headers": F.col("d_flaw").isNotNull() | F.col("d_fired_ms").isNull(),
     }
     first = F.coalesce(*(F.when(is_wrong, what) for what, is_wrong in wrong.items()))

@@ -27,7 +27,7 @@ from delayd.audit.following.batch_header import check_next, check_same, header_o
 from delayd.audit.following.journal import ALARMS_MAX, Entry, Journal
 from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.watched_requests import Folders, Watched, remembered
-from delayd.audit.judging.columns import GIVEN_UP, named_place
+from delayd.audit.judging.columns import GIVEN_UP, NO_OCCURRENCE, named_place
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.reading.positions import Positions
@@ -205,7 +205,7 @@ class _Came:
             targets = records.where(~F.col("topic").isin(*own))
             self.deliveries = tables.kept("deliveries", deliveries_of(targets))
         if letters is not None:
-            over = letters_of(letters).where(F.col("reason").isin(*GIVEN_UP))
+            over = letters_of(letters).where(F.col("reason").isin(*GIVEN_UP, NO_OCCURRENCE))
             self.letters = tables.kept("letters", _places(over))
         if receipts is not None:
             self.claims = tables.kept("claims", rules.claims_of(receipts_of(receipts)))

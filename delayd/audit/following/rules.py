@@ -132,14 +132,16 @@ def standing(rows: DataFrame, context: BatchContext) -> DataFrame:
     is_over = is_done(context.frontier)
     is_message = F.col("op").isin("schedule", "replace", "redrive", "continue")
     is_killed = is_below(context.frontier.offsets, "killed_by") & ~is_over
+    # Of a series the next occurrence may be what a cancel keeps away.
+    may_be_out = is_true(F.col("goes_on")) & is_over
     kind = (
         F.when(F.col("kind").isNotNull(), F.col("kind"))
         .when(F.col("op") == "reject", "rejected")
         .when(~is_message, "mark")
         .when(~F.col("stored") | is_true(F.col("is_refused")), "refused")
-        .when(F.col("continued_by").isNotNull(), "continued")
+        .when(F.col("continued_by").isNotNull() & ~is_true(F.col("is_followed")), "continued")
         .when(F.col("is_new") & is_done(context.watch), "before")
-        .when(is_killed | F.col("claimed_ms").isNotNull(), "killed")
+        .when(is_killed | (F.col("claimed_ms").isNotNull() & ~may_be_out), "killed")
     )
     since_ms = F.when(kind == "before", F.col("rank_ms")).otherwise(context.at_ms)
     ended_ms = F.when(kind.isNotNull(), F.coalesce("ended_ms", since_ms))

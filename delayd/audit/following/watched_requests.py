@@ -32,6 +32,7 @@ FACTS: Final = (
     StructField("is_refused", BooleanType()),
     StructField("killed_by", LongType()),
     StructField("continued_by", LongType()),
+    StructField("is_followed", BooleanType()),
 )
 """What the rules about ids say of a request; tables.LOGGED says what they mean."""
 

@@ -24,6 +24,9 @@ ColumnOrName: TypeAlias = Column | str
 
 PLACE: Final = ["partition", "offset"]
 
+NO_OCCURRENCE: Final = "no-occurrence"
+"""The reason of the letter that a series without an occurrence becomes; its fate is `dead`."""
+
 GIVEN_UP: Final = ("dead", "expired")
 """Fates of stored messages that end as dead letters; the letters' reasons, and verdicts, too."""
 

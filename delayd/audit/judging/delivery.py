@@ -27,6 +27,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
+from delayd.audit.judging.series import judge_series
 from delayd.audit.tables import FINDINGS, TARGET_PARTITIONS
 
 LAG_MAX_MS: Final = 24 * 60 * 60 * 1000
@@ -36,7 +37,7 @@ _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
-    *("window_ms", "planned_ms"),
+    *("window_ms", "planned_ms", "occurrence", "goes_on"),
 )
 
 
@@ -59,6 +60,7 @@ def judge_delivery(
         _of_messages(messages)
         .unionByName(_of_deliveries(suspicious, killers, bounds))
         .unionByName(judge_letters(logged, messages, letters, killers, bounds))
+        .unionByName(judge_series(logged, messages, bounds))
     )
 
 
@@ -120,9 +122,12 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
     own_ms = F.coalesce(F.col("planned_ms"), F.col("due_ms"))
     early = _early(F.when(F.col("asked").isNull(), own_ms).otherwise(F.col("asked.planned_ms")))
     differences = F.coalesce(_differences(), F.when(early.isNull(), F.col("off_step")))
+    # What kills an occurrence that came out before keeps the next one away: `series.py`.
+    killed_by = F.when(~is_true(F.col("asked.goes_on")), F.col("asked.killed_by"))
     judged = joined.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
-        *("id", "fired_ms", due_ms.alias("due_ms"), "asked.killed_by", "asked.killed_ms"),
+        *("id", "fired_ms", due_ms.alias("due_ms"), killed_by.alias("killed_by")),
+        "asked.killed_ms",
         source_text("source_partition", "asked.origin").alias("origin_source"),
         _nobody_asked(bounds).alias("unknown"),
         _refused().alias("refused"),
@@ -207,6 +212,7 @@ def _nobody_asked(bounds: Bounds) -> Column:
         F.when(is_nowhere, "its delayd-source names no place at all")
         .when(is_nothing, "no request is there in the buffer")
         .when(F.col("asked.op") == "cancel", "the request there is a cancel")
+        .when(F.col("asked.occurrence") == 0, "the request there is for a series")
     )
 
 
@@ -245,6 +251,7 @@ def _differences() -> Column:
         ),
         "origin": differs("origin", F.when(is_continuation, own)),
         "attempt": differs("attempt", F.when(asked["attempt"] > 0, asked["attempt"])),
+        "occurrence": differs("occurrence"),
         "time of delivery": F.col("fired_ms").isNull(),
     }
     named = F.concat_ws(", ", *(F.when(is_wrong, name) for name, is_wrong in wrong.items()))

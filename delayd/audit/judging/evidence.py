@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import GIVEN_UP, as_table
+from delayd.audit.judging.columns import GIVEN_UP, NO_OCCURRENCE, as_table
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -20,7 +20,9 @@ from delayd.audit.judging.contents import (
 from delayd.audit.judging.texts import offset_of_source, partition_of_source, whole_number
 from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
 
-_OF_DELIVERIES: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt")
+_OF_DELIVERIES: Final = (
+    *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+)
 
 _TOLD: Final = (
     "id string, verdict string, op string, source string, killed array<string>, due_ms bigint,"
@@ -48,6 +50,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
         fired_ms=whole_number(control["fired"]),
         origin=control["origin"],
         attempt=whole_number(control["attempt"]),
+        occurrence=whole_number(control["occurrence"]),
         flaw=F.coalesce(F.col("flaw"), stray),
     )
 
@@ -76,11 +79,14 @@ def letters_of(records: DataFrame) -> DataFrame:
     """Return what the dead letters say (tables.LETTERS). Of one that a message became after it had
     been stored, `record_hash` is of what it carried: its request headers were written anew."""
     control = F.col("control")
-    is_dead = F.coalesce(control["reason"].isin(*GIVEN_UP), F.lit(False))
+    is_dead = F.coalesce(control["reason"].isin(*GIVEN_UP, NO_OCCURRENCE), F.lit(False))
     is_truncated = control["truncated"].isNotNull()
     key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
     user_hash = headers_hash(F.col("headers"))
-    names = ("topic", "due", "id", "partition", "receipt", "late", "window")
+    names = (
+        *("topic", "due", "id", "partition", "receipt", "late", "window"),
+        *("cron", "zone", "until", "catchup"),
+    )
     topic, due, id, partition, *wishes = (_header(name).cast("string") for name in names)
     key_hash, value_hash = bytes_hash(key), bytes_hash(F.col("value"))
     # What the message carried, and what it asked for, as texts.
@@ -93,6 +99,7 @@ def letters_of(records: DataFrame) -> DataFrame:
         reason=control["reason"],
         origin=control["origin"],
         attempt=whole_number(control["attempt"]),
+        occurrence=whole_number(control["occurrence"]),
         key_hash=key_hash,
         value_hash=value_hash,
         headers_hash=user_hash,

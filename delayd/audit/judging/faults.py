@@ -22,6 +22,7 @@ class Fault(Enum):
     ALTERED = "delivery", "It was delivered with other content; the reason says which part differs."
     GHOST = "delivery", "It was delivered although it had been cancelled, replaced or refused."
     UNKNOWN = "delivery", "A record in a target names a source that nobody requested."
+    SERIES = "delivery", "An occurrence of a series is not what the one before it leads to."
     LETTER_MISSING = "delivery", "A request that had to be refused has no dead letter."
     LETTER_DOUBLED = "delivery", "A request has more than one dead letter."
     LETTER_FALSE = (

@@ -20,7 +20,7 @@ WIDTHS_MS: Final = (
 )
 """The widths of the intervals of a figure: few and round ones."""
 
-NEVER_PENDING: Final = ("rejected", "duplicate", "conflict")
+NEVER_PENDING: Final = ("rejected", "duplicate", "conflict", "recurring")
 UNKNOWN_END: Final = ("lost", "unproven")
 """Fates of which nothing says when they were met: pending until they were due, that is all."""
 

@@ -102,10 +102,14 @@ def _false_claims(
     links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
 ) -> DataFrame:
     """Return steps, and as `reason` what one claims that its difference does not show; or null."""
-    stored = logged.where(F.col("stored") & F.col("continued_by").isNull()).select(
+    is_come_to = F.col("continued_by").isNull() | is_true(F.col("is_followed"))
+    stored = logged.where(F.col("stored") & is_come_to).select(
         *("partition", "offset", "lane", "rank_ms", "killed_by"),
         is_last_attempt(bounds).alias("is_last"),
-        (F.col("planned_ms") + F.col("late_ms")).alias("worth_until_ms"),
+        # What is over of a series is given up whenever a step comes to it.
+        F.when(F.col("is_over"), F.lit(0).cast("bigint"))
+        .otherwise(F.col("planned_ms") + F.col("late_ms"))
+        .alias("worth_until_ms"),
     )
     covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))

@@ -31,7 +31,10 @@ REDRIVE_MEMORY_MS: Final = 30 * 24 * 60 * 60 * 1000
 CHUNK: Final = 256
 """Requests folded at a time: appending to an array copies it, so long arrays are made of chunks."""
 
-_LIVE: Final = "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint"
+_LIVE: Final = (
+    "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint,"
+    " goes_on boolean"
+)
 _KILLED: Final = "due_ms bigint, offset bigint"
 _DOOMED: Final = "due_ms bigint, offset bigint, digest bigint"
 _UNDONE: Final = "source string, last_ms bigint"
@@ -83,9 +86,10 @@ def _with_continued_by(requests: DataFrame, count: int | None) -> DataFrame:
     if count is None:
         count = continuations.count()
     if count == 0:
-        return requests.withColumn("continued_by", F.lit(None).cast("bigint"))
+        nothing = {"continued_by": F.lit(None).cast("bigint"), "is_followed": F.lit(None) == 1}
+        return requests.withColumns(nothing)
     links = continuations.groupBy("partition", F.col("continues").alias("offset")).agg(
-        F.min("offset").alias("continued_by")
+        F.min("offset").alias("continued_by"), F.min_by("follows", "offset").alias("is_followed")
     )
     return requests.join(few(links, count), PLACE, "left")
 
@@ -193,7 +197,9 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
     """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`, or
     `again` of a replace."""
     op, live, log_ms = row["op"], state["live"], row["log_ms"]
-    pending = F.filter(live, lambda message: message["due_ms"] > log_ms)
+    pending = F.filter(
+        live, lambda message: (message["due_ms"] > log_ms) | is_true(message["goes_on"])
+    )
     is_same = F.exists(pending, lambda it: it["digest"].eqNullSafe(row["sent_hash"]))
     is_free = F.size(pending) == 0
     schedule = F.when(is_free, "stored").when(is_same, "duplicate").otherwise("conflict")
@@ -246,7 +252,7 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
     is_replace = row["op"] == "replace"
     doomed = F.transform(
         F.filter(live, lambda each: each["is_continued"]),
-        lambda each: each.dropFields("is_continued", "origin"),
+        lambda each: each.dropFields("is_continued", "origin", "goes_on"),
     )
     kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
     marks = state["marks"] + is_mark.cast("int")
@@ -274,7 +280,7 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
     }
     after = {name: F.when(is_mark, it).otherwise(state[name]) for name, it in after_mark.items()}
     after["live"] = F.when(
-        is_stored, _last(F.array_sort(F.array_append(others, message)))
+        is_stored, _latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
     return F.struct(
@@ -301,6 +307,7 @@ def _stored(live: Column, doomed: Column, row: Column, is_stored: Column) -> tup
         digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
         F.when(is_continue, row["origin"]).otherwise(row["offset"]).alias("origin"),
+        row["goes_on"].alias("goes_on"),
     )
     others = F.filter(live, lambda message: message["offset"] != row["continues"])
     return message, F.when(is_continue, others).otherwise(live)
@@ -351,6 +358,14 @@ def _killed(rows: Column, state: Column) -> Column:
 
 def _offsets(items: Column) -> Column:
     return F.transform(items, lambda each: each["offset"])
+
+
+def _latest(live: Column) -> Column:
+    """Return at most LIVE_MAX live messages: without the first that is of no such series."""
+    ends = F.transform(live, lambda each: ~is_true(each["goes_on"]))
+    first = F.greatest(F.array_position(ends, True).cast("int"), F.lit(1))
+    others = F.concat(F.slice(live, F.lit(1), first - 1), F.slice(live, first + 1, LIVE_MAX + 1))
+    return F.when(F.size(live) > LIVE_MAX, others).otherwise(live)
 
 
 def _last(items: Column) -> Column:

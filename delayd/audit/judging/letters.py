@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
     GIVEN_UP,
+    NO_OCCURRENCE,
     PLACE,
     few,
     findings,
@@ -45,7 +46,7 @@ def judge_letters(
         offset=F.col("at_offset"),
     )
     of_record = checked.where("partition is not null").groupBy(
-        "partition", F.coalesce("origin_offset", "offset").alias("offset")
+        "partition", F.coalesce("origin_offset", "offset").alias("offset"), "occurrence"
     )
     doubled = of_record.agg(
         F.count_if(F.col("problem").isNull()).alias("right"),
@@ -80,23 +81,29 @@ def _checked(
     read = letters.withColumnsRenamed({"partition": "at_partition", "offset": "at_offset"})
     read = read.withColumnsRenamed({"source_partition": "partition", "source_offset": "offset"})
     sources = read.where("offset is not null").select(*PLACE).distinct()
+    is_over = is_true(F.col("is_over"))
     named = logged.join(few(sources), PLACE, "left_semi").select(
         *("partition", "offset", "id", "due_ms", "stored", "killed_by"),
         F.col("op").alias("asked_op"),
         F.col("origin").alias("origin_offset"),
         F.col("attempt").alias("tried"),
+        F.col("occurrence").alias("asked_occurrence"),
+        is_over.alias("is_over"),
         (F.col("planned_ms") + F.col("late_ms")).alias("worth_until_ms"),
         F.col("record_hash").alias("asked_hash"),
         _owed_reason(bounds).alias("owed_reason"),
         # As `record_hash` of a dead letter: see evidence.letters_of.
         together(
-            *("topic", F.col("due_ms").cast("string"), "id"),
+            *("topic", F.when(~is_over, F.col("due_ms")).cast("string"), "id"),
             *(F.col("target_partition").cast("string"), "key_hash", "value_hash", "headers_hash"),
             F.when(F.col("is_told"), "yes"),
             *(
                 F.concat(F.col(name).cast("string"), F.lit("ms"))
                 for name in ("late_ms", "window_ms")
             ),
+            *(F.when(is_over, F.col(name)) for name in ("cron", "zone")),
+            F.when(is_over, F.col("until_ms").cast("string")),
+            F.when(is_over & is_true(F.col("catches_up")), "all"),
         ).alias("message_hash"),
         is_uncertain(bounds).alias("is_uncertain"),
     )
@@ -113,7 +120,9 @@ def _checked(
 
 def _problem(bounds: Bounds) -> Column:
     is_there = F.col("asked_op").isNotNull()
-    is_of_stored = F.col("reason").isin(*GIVEN_UP)
+    is_of_stored = F.when(F.col("is_over"), F.col("reason") == NO_OCCURRENCE).otherwise(
+        F.col("reason").isin(*GIVEN_UP) & ~is_true(F.col("asked_occurrence") == 0)
+    )
     return (
         F.when(~is_there & ~was_not_read(bounds), "it names no request")
         .when(~is_there | F.col("is_uncertain"), None)
@@ -139,12 +148,15 @@ def _problem_of_refused() -> Column:
 
 def _problem_of_dead() -> Column:
     own = source_text(offset="origin_offset")
-    is_killed = F.array_contains("killed_sources", own) & (
-        F.col("timestamp_ms") >= F.col("killed_at_ms")
+    is_killed = (
+        F.array_contains("killed_sources", own)
+        & F.col("asked_occurrence").isNull()
+        & (F.col("timestamp_ms") >= F.col("killed_at_ms"))
     )
     is_other = ~F.col("record_hash").eqNullSafe(F.col("message_hash"))
     tried, is_expired = F.col("tried"), F.col("reason") == "expired"
-    attempts = F.when(~is_expired, tried + 1).when(tried > 0, tried)
+    is_dead = F.col("reason") == "dead"
+    attempts = F.when(is_dead, tried + 1).when(tried > 0, tried)
     # It may be of another clock than the step's now, which judges it exactly (`frontiers.py`).
     stamped_ms = F.col("timestamp_ms") + CLOCKS_APART_MS
     is_hasty = is_expired & ~is_true(stamped_ms > F.col("worth_until_ms"))
@@ -153,6 +165,10 @@ def _problem_of_dead() -> Column:
         .when(is_killed, "the message that it is of had been killed before")
         .when(~F.col("origin").eqNullSafe(own), "it names another origin")
         .when(~F.col("attempt").eqNullSafe(attempts), "it counts other attempts")
+        .when(
+            ~F.col("occurrence").eqNullSafe(F.col("asked_occurrence")),
+            "it names another occurrence",
+        )
         .when(is_hasty, "the message that it is of was still worth delivering")
         .when(F.col("is_truncated") | is_other, "it is not the message that died")
     )

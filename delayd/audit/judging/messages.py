@@ -1,7 +1,8 @@
 """The fates: each request of a user has exactly one.
 
-A request's *family* is the request and all records that continue it. Facts are counted by the
-record that they name, then by family; most families are one record, and are not grouped at all.
+A request's *family* is the request and all records that continue it; each occurrence of a series,
+and its request, is a family of its own. Facts are counted by the record that they name, then by
+family; most families are one record, and are not grouped at all.
 Source: docs/design/audit.md, "Fates".
 """
 
@@ -13,10 +14,12 @@ from pyspark.sql import functions as F
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
     GIVEN_UP,
+    NO_OCCURRENCE,
     PLACE,
     as_table,
     is_below,
     is_done,
+    is_true,
     named_place,
 )
 from delayd.audit.judging.contents import together
@@ -32,15 +35,20 @@ _TIMES: Final = ("fired_ms", "delivered_ms", "dead_ms")
 
 _ASKED: Final = (
     *("partition", "offset", "id", "topic", "append_ms", "due_ms", "op", "stored", "answer"),
-    *("is_told", "planned_ms"),
+    *("is_told", "planned_ms", "occurrence"),
 )
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
-    *("topic", "key_hash", "value_hash", "headers_hash", "id", "due_ms", "target_partition"),
-    *("late_ms", "is_told", "planned_ms"),
+    *("topic", "key_hash", "value_hash", "headers_hash", "id", "target_partition"),
+    *("late_ms", "is_told", "series"),
 )
 """What must be the same in all records of a family."""
-_NEWEST: Final = ("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed_op")
+_TIME: Final = ("due_ms", "planned_ms")
+"""The same, but of a series: an occurrence that was found late gives way to a later one."""
+_NEWEST: Final = (
+    *("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed_op"),
+    *("goes_on", "is_over", "last_due_ms", "continued_by"),
+)
 
 
 def judge_messages(
@@ -53,14 +61,18 @@ def judge_messages(
     """
     records = logged.where(F.col("op") != "cancel").select(
         *(*_ASKED, "rank_ms", "lane", "killed_by", "killed_ms", "killed_op", "origin"),
-        *("is_refused", F.col("offset").alias("newest")),
+        *("is_refused", F.col("offset").alias("newest"), "goes_on", "is_over", "continued_by"),
+        F.col("due_ms").alias("last_due_ms"),
         is_uncertain(bounds).alias("is_uncertain"),
         (F.col("continued_by").isNotNull() | (F.col("op") == "continue")).alias("is_continued"),
-        together(*_CONTENT).alias("content"),
+        together(
+            *_CONTENT, *(F.when(F.col("occurrence").isNull(), F.col(name)) for name in _TIME)
+        ).alias("content"),
     )
     known = records.join(_facts(deliveries, letters), PLACE, "left").fillna(0, subset=_COUNTS)
-    alone = known.where(~F.col("is_continued")).withColumn("is_changed", F.lit(False))
     families = _families(known.where("is_continued"))
+    alone = known.where(~F.col("is_continued")).withColumn("is_changed", F.lit(False))
+    alone = alone.withColumns(_of_series())
     messages = alone.select(*families.columns).unionByName(families)
     is_over = F.col("stored") & is_done(bounds.frontier, "newest")
     fated = messages.withColumn("is_done", is_over).withColumn("fate", _fate(bounds))
@@ -77,7 +89,7 @@ def _facts(deliveries: DataFrame, letters: DataFrame) -> DataFrame:
         *(*named_place(), "fired_ms", delivered_ms.alias("delivered_ms")),
         F.lit(1).alias("deliveries"),
     )
-    is_given_up = F.col("reason").isin(*GIVEN_UP)
+    is_given_up = F.col("reason").isin(*GIVEN_UP, NO_OCCURRENCE)
     dead = letters.where(is_given_up & F.col("source_offset").isNotNull()).select(
         *(*named_place(), F.col("timestamp_ms").alias("dead_ms"), F.lit(1).alias("letters")),
         F.when(F.col("reason") == "expired", 1).alias("expired"),
@@ -97,19 +109,37 @@ def _families(members: DataFrame) -> DataFrame:
     """Return one row for each family of several records whose own request is in the log."""
     is_own = F.col("op") != "continue"
     is_member = is_own | F.col("stored")
-    grouped = members.groupBy("partition", "origin").agg(
-        F.max(F.when(is_own, F.struct(*_OWN))).alias("own"),
+    # The first record of an occurrence, unless it came behind the cancel that ended its series.
+    is_first = (F.col("occurrence") > 0) & F.col("stored")
+    own = F.max(F.when(is_own, F.struct(*_OWN)))
+    first = F.min_by(F.when(is_first, F.struct(*_OWN)), F.when(is_first, F.col("offset")))
+    grouped = members.groupBy("partition", "origin", F.coalesce("occurrence", F.lit(-1))).agg(
+        F.coalesce(own, first).alias("own"),
         F.max(F.when(is_member, F.struct(*_NEWEST))).alias("last"),
         F.max("is_refused").alias("is_refused"),
         (F.min("content") != F.max("content")).alias("is_changed"),
         *(F.sum(name).alias(name) for name in _COUNTS),
         *_firsts(),
     )
-    return grouped.where("own is not null").select(
+    found = grouped.where("own is not null").select(
         *(f"own.{name}" for name in _OWN),
         *(f"last.{name}" for name in _NEWEST),
-        *(*_COUNTS, *_TIMES, "is_refused", "is_changed"),
+        *(*_COUNTS, *_TIMES, "is_refused", "is_changed", "origin"),
     )
+    is_series = F.col("occurrence").isNotNull()
+    times = {name: F.when(is_series, F.col("last_due_ms")).otherwise(F.col(name)) for name in _TIME}
+    return found.withColumns({**times, **_of_series()})
+
+
+def _of_series() -> dict[str, Column]:
+    is_killed = F.col("killed_by").isNotNull()
+    is_out = F.col("deliveries") + F.col("letters") > 0
+    return {
+        # Its continuation came behind the cancel marker, and was refused.
+        "is_cut": is_true(F.col("goes_on") & is_killed & is_out),
+        "is_last": is_true(~F.col("goes_on") & ~F.col("is_over")),
+        "is_resolved": (F.col("occurrence") == 0) & F.col("continued_by").isNotNull(),
+    }
 
 
 def _fate(bounds: Bounds) -> Column:
@@ -128,11 +158,13 @@ def _fate(bounds: Bounds) -> Column:
         .when(F.col("expired") > 0, "expired")
         .when(F.col("letters") > 0, "dead")
     )
+    is_over = is_true(F.col("occurrence").isNotNull() & F.col("is_resolved"))
     return (
         F.when(F.col("op") == "reject", "rejected")
         .when(F.col("answer").isNotNull() & ~F.col("is_uncertain"), F.col("answer"))
         .when(came_out.isNotNull(), came_out)
         .when(is_marked, F.when(may_be_gone, "unproven").otherwise(killed))
+        .when(is_over, "recurring")
         .when(F.col("stored") & ~F.col("is_done"), "pending")
         .when(is_trimmed | F.col("is_uncertain"), "unproven")
         .otherwise("lost")

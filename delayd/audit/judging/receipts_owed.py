@@ -10,6 +10,8 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import (
     GIVEN_UP,
     PLACE,
+    ColumnOrName,
+    column,
     is_below,
     is_steady_at,
     is_true,
@@ -72,9 +74,10 @@ def _with_members(marks: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     killed = messages.where("killed_by is not null").select(
         *("partition", F.col("killed_by").alias("told_as"), "newest"),
         F.struct(
-            source_text().alias("source"),
+            source_text(offset="origin").alias("source"),
             "rank_ms",
-            (F.col("deliveries") + F.col("letters") > 0).alias("is_out"),
+            # Of a series that is cut the next occurrence is what never comes.
+            ((F.col("deliveries") + F.col("letters") > 0) & ~F.col("is_cut")).alias("is_out"),
             came_out_ms.alias("out_ms"),
             (F.col("fate") == "unproven").alias("is_unproven"),
             is_settled.alias("is_settled"),
@@ -103,7 +106,8 @@ def _with_members(marks: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
 
 
 def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
-    """Return the messages with an id that are owed an outcome; columns as of answers_owed."""
+    """Return the messages with an id that are owed an outcome, and those that are owed another one
+    because they end a series; columns as of answers_owed."""
     is_all = F.lit(bounds.settings.receipts_written == RECEIPTS_ALL) | is_true(F.col("is_told"))
     is_told = F.col("fate").isin(*GIVEN_UP) | (is_all & (F.col("fate") == "delivered"))
     told_id, receipts = F.coalesce("id", _own_source()), bounds.settings.receipts.name
@@ -113,9 +117,10 @@ def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
     came_out_ms = F.coalesce("delivered_ms", "dead_ms")
     # One that came out although it had been killed before is another finding.
     is_right = F.col("killed_by").isNull() | (came_out_ms < F.col("killed_ms"))
-    return messages.where(told_id.isNotNull() & is_told).select(
-        *PLACE,
-        F.lit("outcome").alias("kind"),
+    is_series = F.col("occurrence").isNotNull()
+    owed = messages.where(told_id.isNotNull() & is_told).select(
+        *("partition", F.col("origin").alias("offset")),
+        F.when(is_series, kind_of("outcome", "due_ms")).otherwise("outcome").alias("kind"),
         told_id.alias("told_id"),
         F.lit("schedule").alias("told_op"),
         F.col("fate").alias("expected"),
@@ -125,8 +130,27 @@ def outcomes_owed(messages: DataFrame, bounds: Bounds) -> DataFrame:
         (came_out_ms < trimmed_ms).alias("is_gone"),
         F.lit(False).alias("is_mark"),
     )
+    is_ended = F.col("is_last") & F.col("fate").isin("dead", "expired", "delivered")
+    ended = messages.where(told_id.isNotNull() & is_ended).select(
+        *("partition", F.col("origin").alias("offset")),
+        F.lit("end").alias("kind"),
+        told_id.alias("told_id"),
+        F.lit("schedule").alias("told_op"),
+        F.lit("ended").alias("expected"),
+        "due_ms",
+        (F.col("is_done") & is_right).alias("is_owed"),
+        F.lit(True).alias("is_judged"),
+        (came_out_ms < trimmed_ms).alias("is_gone"),
+        F.lit(False).alias("is_mark"),
+    )
+    return owed.unionByName(ended)
+
+
+def kind_of(kind: str, due_ms: ColumnOrName) -> Column:
+    """Return the kind of receipt that there is once for each occurrence of a series."""
+    return F.format_string(f"{kind} of %d", column(due_ms))
 
 
 def _own_source() -> Column:
     """Return the id of the receipts of a message that wants them and has none."""
-    return F.when(is_true(F.col("is_told")), source_text())
+    return F.when(is_true(F.col("is_told")), source_text(offset="origin"))

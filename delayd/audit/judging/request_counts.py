@@ -24,14 +24,16 @@ class RequestCounts:
     switches: int
     """Records that switch the rules, or would."""
     with_late: int
-    """Requests with `delayd-late`."""
+    """Requests with `delayd-late`, and records that say that a series is over."""
 
 
 def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
     """Count REQUESTS; None if they name more targets than that."""
     topic = F.when(F.col("op") != "reject", F.col("topic")).alias("topic")
+    # A series that is over is given up whenever a step comes to it, as what has expired.
+    is_timed = F.col("late_ms").isNotNull() | F.coalesce("is_over", F.lit(False))
     counted = requests.groupBy("op", topic).agg(
-        F.count("*").alias("count"), F.count("late_ms").alias("with_late")
+        F.count("*").alias("count"), F.count_if(is_timed).alias("with_late")
     )
     rows = counted.limit(_OPS * (targets_max + 1)).collect()
     targets = frozenset(row.topic for row in rows if row.topic is not None)

@@ -45,7 +45,7 @@ from delayd.audit.judging.texts import (
 )
 from delayd.audit.tables import INTERNAL_HEADERS, REQUESTS
 from replication.rules import Barrier, Rules
-from replication.settings import WISHES_RULES, Settings
+from replication.settings import SERIES_RULES, WISHES_RULES, Settings
 
 _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
@@ -61,8 +61,15 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
-    "window",
+    *("window", "cron", "zone", "until", "catchup"),
 )
+_CRON_CHARS_MAX: Final = 128
+_ZONE_CHARS_MAX: Final = 64
+_CRON: Final = r"\A[0-9A-Za-z*,/#-]+( +[0-9A-Za-z*,/#-]+){4,5}\z"
+_CRON_NAMES: Final = (
+    *("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"),
+)
+_ZONE: Final = r"\A[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,3}\z"
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -75,10 +82,14 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
     control = F.col("control")
     is_steady = is_steady_at("offset", of_cluster, settings.partitions)
     knows_wishes = is_ruled_at("offset", of_cluster, settings.partitions, WISHES_RULES)
+    knows_series = is_ruled_at("offset", of_cluster, settings.partitions, SERIES_RULES)
     marked = records.select(
         *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control"),
         *("key_murmur2", "is_proved", "size_bytes"),
-        F.when(knows_wishes, F.col("flaw")).otherwise(F.col("older_flaw")).alias("flaw"),
+        F.when(knows_series, F.col("flaw"))
+        .when(knows_wishes, F.col("flaw_of_5"))
+        .otherwise(F.col("older_flaw"))
+        .alias("flaw"),
         knows_wishes.alias("knows_wishes"),
         F.col("timestamp_ms").alias("append_ms"),
         _is_internal().alias("is_internal"),
@@ -120,11 +131,13 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
     stands_ms = F.greatest(F.coalesce(next_due_ms, "planned_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
-    due_text = F.coalesce(control["due"], control["delay"], control["level"])
+    due_text = F.coalesce(control["due"], control["delay"], control["level"], control["cron"])
     headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
+    is_series = control["cron"].isNotNull()
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
-        *(control["late"], control["window"]),
+        *(control[name] for name in ("late", "window", "zone", "until", "catchup")),
+        is_series,
     )
     of_message = {
         "topic": topic,
@@ -160,6 +173,26 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "late_ms": F.when(is_message, delay_ms_of(control["late"])),
         "window_ms": F.when(is_message, delay_ms_of(control["window"])),
         "planned_ms": F.when(is_message, F.col("planned_ms")),
+        **{name: F.when(is_message & is_series, each) for name, each in _of_series().items()},
+    }
+
+
+def _of_series() -> dict[str, Column]:
+    control = F.col("control")
+    is_internal = F.col("op") == "continue"
+    state = F.when(is_internal, control["series"])
+    zone, until_ms = F.coalesce(control["zone"], F.lit("UTC")), _until_ms()
+    catches_up = is_true(control["catchup"] == "all")
+    return {
+        "occurrence": F.when(is_internal, whole_number(control["occurrence"])).otherwise(0),
+        "series": F.concat_ws("|", control["cron"], zone, until_ms, catches_up),
+        "goes_on": F.coalesce(state == "on", F.lit(True)),
+        "is_over": F.coalesce(state == "over", F.lit(False)),
+        "follows": is_true(F.when(is_internal, control["follows"].isNotNull())),
+        "cron": control["cron"],
+        "zone": zone,
+        "until_ms": until_ms,
+        "catches_up": catches_up,
     }
 
 
@@ -226,6 +259,8 @@ def _asked_due_ms(is_steady: Column) -> Column:
         F.when(due.isNotNull(), due_ms_of(due, refuses_seconds=is_steady))
         .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
         .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
+        # Of a series, until a step has found its first occurrence.
+        .when(control["cron"].isNotNull(), append_ms)
     )
 
 
@@ -265,8 +300,17 @@ def _internal_reason(settings: Settings) -> Column:
         _id_reason(settings),
         _topic_reason(settings),
         _partition_reason(),
-        F.when(~is_true(is_as_written & is_digest), "bad-proof"),
+        F.when(~is_true(is_as_written & is_digest & _is_series_as_written()), "bad-proof"),
     )
+
+
+def _is_series_as_written() -> Column:
+    """Return whether a continuation says of a series what a master does."""
+    control = F.col("control")
+    is_whole = whole_number(control["occurrence"]).isNotNull() & control["series"].isin(
+        "on", "last", "over"
+    )
+    return control["cron"].isNull() | is_true(is_whole)
 
 
 def _op_reason() -> Column:
@@ -292,7 +336,8 @@ def _id_reason(settings: Settings) -> Column:
 def _message_reason(settings: Settings) -> Column:
     is_cancel = is_true(F.col("control.op") == "cancel")
     reasons = (
-        *(_topic_reason(settings), _due_reason(), _wish_reason(), _far_reason(settings)),
+        *(_topic_reason(settings), _series_reason(), _due_reason()),
+        *(_wish_reason(), _far_reason(settings)),
         *(_partition_reason(), _redrive_reason()),
     )
     return F.when(~is_cancel, F.coalesce(*reasons))
@@ -320,13 +365,41 @@ def _due_reason() -> Column:
     control = F.col("control")
     due, delay, level = control["due"], control["delay"], control["level"]
     asked_ms = F.col("asked_due_ms")
-    given = sum((each.isNotNull().cast("int") for each in (due, delay, level)), F.lit(0))
+    dues = (due, delay, level, control["cron"])
+    given = sum((each.isNotNull().cast("int") for each in dues), F.lit(0))
     return (
         F.when(given == 0, "missing-due")
         .when(given > 1, "several-dues")
         .when(due.isNotNull() & asked_ms.isNull(), "bad-due")
         .when(delay.isNotNull() & ~is_delay(delay), "bad-delay")
         .when(level.isNotNull() & asked_ms.isNull(), "bad-level")
+    )
+
+
+def _until_ms() -> Column:
+    return due_ms_of(F.col("control")["until"], refuses_seconds=F.lit(True))
+
+
+def _series_reason() -> Column:
+    """Return why no series can be read from the headers; null of what asks for none."""
+    control = F.col("control")
+    cron, zone, until, catchup = (control[name] for name in ("cron", "zone", "until", "catchup"))
+    is_alone = cron.isNull() & F.coalesce(zone, until, catchup).isNotNull()
+    dues = F.coalesce(control["due"], control["delay"], control["level"])
+    is_cron = cron.isin(*_CRON_NAMES) | (cron.rlike(_CRON) & (F.length(cron) <= _CRON_CHARS_MAX))
+    is_zone = zone.isNull() | (zone.rlike(_ZONE) & (F.length(zone) <= _ZONE_CHARS_MAX))
+    has_cron = cron.isNotNull()
+    return (
+        F.when(is_alone, "unexpected-header")
+        .when(has_cron & dues.isNotNull(), "several-dues")
+        .when(has_cron & control["window"].isNotNull(), "unexpected-header")
+        .when(has_cron & ~is_cron, "bad-cron")
+        .when(has_cron & ~F.coalesce(catchup.isin("once", "all"), F.lit(True)), "bad-catchup")
+        .when(
+            has_cron & until.isNotNull() & _until_ms().isNull(),
+            "bad-until",
+        )
+        .when(has_cron & ~is_zone, "bad-zone")
     )
 
 

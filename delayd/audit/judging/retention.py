@@ -66,6 +66,7 @@ def deserted_of(logged: DataFrame, missing: Sequence[str], bounds: Bounds) -> Da
     """
     is_over = F.coalesce("continued_by", "killed_by").isNull() & is_done(bounds.frontier)
     may_have_died = is_last_attempt(bounds) | F.col("late_ms").isNotNull()
+    may_have_died |= is_true(F.col("is_over"))
     stored = logged.where(F.col("topic").isin(*missing) & F.col("stored"))
     return stored.where(is_over & ~may_have_died).select("topic").distinct()
 

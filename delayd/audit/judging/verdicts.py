@@ -29,7 +29,7 @@ from delayd.audit.judging.columns import (
 )
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.receipt_truth import counts_as_killed, is_true_receipt
-from delayd.audit.judging.receipts_owed import answers_owed, outcomes_owed
+from delayd.audit.judging.receipts_owed import answers_owed, kind_of, outcomes_owed
 from delayd.audit.judging.retention import is_uncertain, was_not_read
 from delayd.audit.judging.too_late import not_due_yet
 from delayd.audit.tables import FINDINGS
@@ -50,7 +50,10 @@ def judge_verdicts(
     owed = answers_owed(logged, messages, bounds).unionByName(
         outcomes_owed(messages, bounds), allowMissingColumns=True
     )
-    told = _told(receipts.where(problem.isNull()))
+    series = logged.where("occurrence is not null").select(
+        "partition", F.col("origin").alias("offset")
+    )
+    told = _told(receipts.where(problem.isNull()), few(series.distinct()))
     matched = told.join(owed, [*PLACE, "kind"], "full").localCheckpoint()
     return (
         _of_owed(matched.where("told_op is not null"), frontiers, bounds)
@@ -77,11 +80,20 @@ def marks_of(logged: DataFrame, receipts: DataFrame) -> DataFrame:
     )
 
 
-def _told(receipts: DataFrame) -> DataFrame:
-    """Return all receipts of a request and kind as one array, `told`."""
+def _told(receipts: DataFrame, series: DataFrame) -> DataFrame:
+    """Return all receipts of a request and kind as one array, `told`; of requests for `series` an
+    outcome is told for each occurrence."""
     is_outcome = F.col("verdict").isin("delivered", *GIVEN_UP)
-    kind = F.when(is_outcome, "outcome").otherwise("answer").alias("kind")
-    return receipts.groupBy(*named_place(), kind).agg(
+    kind = F.when(is_outcome, "outcome").when(F.col("verdict") == "ended", "end")
+    known = series.select(
+        F.col("partition").alias("source_partition"),
+        F.col("offset").alias("source_offset"),
+        F.lit(True).alias("is_series"),
+    )
+    of_series = F.when(is_outcome & is_true(F.col("is_series")), kind_of("outcome", "due_ms"))
+    kind = F.coalesce(of_series, kind, F.lit("answer")).alias("kind")
+    placed = receipts.join(known, ["source_partition", "source_offset"], "left")
+    return placed.groupBy(*named_place(), kind).agg(
         F.collect_list(
             F.struct(
                 *("id", "verdict", "op", "killed", "due_ms", "at_ms"),
@@ -184,7 +196,8 @@ def _of_strays(
     there = logged.join(keys, PLACE, "left_semi").select(
         *PLACE, is_uncertain(bounds).alias("is_uncertain")
     )
-    of_message = messages.join(keys, PLACE, "left_semi").select(
+    own = messages.where("origin = offset")
+    of_message = own.join(keys, PLACE, "left_semi").select(
         *PLACE, "fate", "is_done", F.col("rank_ms").alias("now_rank_ms")
     )
     each = (
@@ -197,8 +210,9 @@ def _of_strays(
     receipt = F.col("receipt")
     # An outcome after the cut may be true although its evidence was not read; and of a message that
     # is lost, or may have been trimmed, everything is said by that.
-    may_be = (F.col("kind") == "outcome") & (
-        F.col("fate").isin("lost", "unproven")
+    is_answer = F.col("kind") == "answer"
+    may_be = ~is_answer & (
+        F.col("fate").isin("lost", "unproven", "recurring")
         | (
             F.col("fate").isin("pending", "delivered", *GIVEN_UP)
             & ~F.col("is_done")

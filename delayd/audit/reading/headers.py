@@ -15,7 +15,8 @@ header the name is judged first, then whether it was there before, then its cont
 | `dead` | only what was appended is judged | the same; `no-letter` if that is incomplete |
 | `receipts`, `frontier` | any | the same |
 
-Requests are judged twice: `older_flaw` is by rules older than 5, which know fewer headers.
+Requests are judged three times: `older_flaw` is by rules older than 5, which know fewer headers,
+and `flaw_of_5` by these.
 """
 
 from collections.abc import Iterable
@@ -43,10 +44,15 @@ its NUL."""
 _REQUEST: Final = ("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive")
 _WISHES: Final = ("receipt", "late", "window")
 """Requests may have them since rules version 5."""
+_SERIES: Final = ("cron", "zone", "until", "catchup")
+"""Requests may have them since rules version 6."""
 _PLANNED: Final = ("cron", "zone", "until", "late")
-_CONTINUED: Final = ("topic", "due", "id", "key", "partition", "origin", "attempt", "turn")
-_DELIVERED: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt")
-_APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt")
+_CONTINUED: Final = (
+    *("topic", "due", "id", "key", "partition", "origin", "attempt", "turn"),
+    *("occurrence", "series", "follows"),
+)
+_DELIVERED: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence")
+_APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt", "occurrence")
 _APPENDED_ALWAYS: Final = 3
 
 _CODE: Final = {name: code for code, name in enumerate(CONTROL_HEADERS)}
@@ -76,9 +82,10 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
     return wrong
 
 
-_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
+_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES))
+_OF_REQUESTS_OF_5: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
 _OF_OLDER_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
-_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, "rules"), _PLANNED)
+_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, "rules"))
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)
 
@@ -116,6 +123,8 @@ class Judged:
     """Arrow text by record."""
     older_flaw: Any
     """The same of the buffer, by rules older than 5."""
+    flaw_of_5: Any
+    """The same by rules 5."""
     is_internal: Bools
     """By record: it says that it is the master's own."""
     ends_with_proof: Bools
@@ -143,10 +152,12 @@ def judge_headers(flat: Flat, role: str) -> Judged:
     else:
         wrong = (_OF_DELIVERED if role == "target" else _OF_ANY)[code]
     flaw = _first(np.where(wrong != 0, wrong, problem), row_of, rows)
-    older_flaw = np.zeros(rows, np.int64)
+    older_flaw = flaw_of_5 = np.zeros(rows, np.int64)
     if role == "buffer":
-        wrong = np.where(is_internal[row_of], wrong, _OF_OLDER_REQUESTS[code])
-        older_flaw = _first(np.where(wrong != 0, wrong, problem), row_of, rows)
+        older = np.where(is_internal[row_of], wrong, _OF_OLDER_REQUESTS[code])
+        older_flaw = _first(np.where(older != 0, older, problem), row_of, rows)
+        of_5 = np.where(is_internal[row_of], wrong, _OF_REQUESTS_OF_5[code])
+        flaw_of_5 = _first(np.where(of_5 != 0, of_5, problem), row_of, rows)
     if role == "target":
         _fill(flaw, "misplaced-header", _misplaced(code, row_of))
     elif role == "dead":
@@ -165,6 +176,7 @@ def judge_headers(flat: Flat, role: str) -> Judged:
         control,
         _SLUG_TEXTS.take(pa.array(flaw)),
         _SLUG_TEXTS.take(pa.array(older_flaw)),
+        _SLUG_TEXTS.take(pa.array(flaw_of_5)),
         is_internal,
         ends_with_proof,
     )

@@ -120,6 +120,11 @@ _FATES: Final = (
     ("conflict", "refused as conflict", "Something else was pending under the id."),
     ("expired", "expired", "A step came to it later than `delayd-late` allows."),
     ("dead", "dead", "Its target refused it until the retries were used up."),
+    (
+        "recurring",
+        "recurring",
+        "It asked for a series; each occurrence counts by itself.",
+    ),
     ("pending", "pending", "Not due yet at the cut."),
     ("lost", "lost", "It was due, and it is nowhere."),
     ("unproven", "unproven", "Kafka may have deleted what would prove it."),
