@@ -17,14 +17,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zlib import crc32
 
+from chaos.asked import Asked, read_asked, read_continuation
 from chaos.evidence import partition_for, read_all
 from chaos.records import FRONTIER_KEY, Logged
-from chaos.reference_model import Asked, Message, Model, model_of, read_asked, read_continuation
+from chaos.reference_model import Message, Model, model_of
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
 TIMES = {"due", "delay", "level"}
-KNOWN = TIMES | {"topic", "key", "partition", "op", "id", "redrive"}
+SERIES = {"cron", "zone", "until", "catchup"}
+WISHES = {"receipt", "late"}
+KNOWN = TIMES | SERIES | WISHES | {"topic", "key", "partition", "op", "id", "redrive"}
 WRONG = ("lost", "duplicate", "early", "altered", "unknown")
 ALWAYS = ("accepted", "pending", *WRONG)
 FATES = (
@@ -35,6 +38,8 @@ FATES = (
     "refused_as_duplicate",
     "conflict",
     "dead",
+    "expired",
+    "recurring",
 )
 
 
@@ -127,11 +132,16 @@ def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
         return None
     if op == "cancel":
         return 0 if fields.keys() == {"op", "id"} else None
-    topic, times = fields.get("topic", ""), [fields[name] for name in TIMES & fields.keys()]
+    whens = (TIMES | {"cron"}) & fields.keys()
+    topic, times = fields.get("topic", ""), [fields[name] for name in whens]
     if not topic or topic.startswith(("__", settings["prefix"])) or len(times) != 1:
         return None
     if fields.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in fields)):
         return None
+    if "cron" not in fields and SERIES & fields.keys():
+        return None
+    if "cron" in fields:  # until its first occurrence is found
+        return record.append_ms
     if "due" in fields:
         due_ms = moment_ms(fields["due"])
     elif "delay" in fields:
@@ -174,12 +184,16 @@ def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
     if message.deliveries:
         return "delivered"
     reasons = [letter.fields.get("reason") for letter in message.letters]
-    if "dead" in reasons:
+    if "dead" in reasons or "no-occurrence" in reasons:
         return "dead"
+    if "expired" in reasons:
+        return "expired"
     if message.killed_by is not None:
         return message.killed_by.word
     if reasons:
         return "rejected"
+    if message.is_resolved:
+        return "recurring"
     lane = str(crc32((message.content.topic or "").encode()) % frontier["settings"]["lanes"])
     cursor = tuple(frontier["lanes"].get(lane, frontier["cursor"]))
     rank = message.newest.rank

@@ -20,23 +20,17 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from chaos.asked import Asked, Op, read_asked, read_continuation
 from chaos.records import Logged
-from chaos.reference_model import (
-    Asked,
-    Marker,
-    Message,
-    Model,
-    Op,
-    model_of,
-    read_asked,
-    read_continuation,
-)
+from chaos.reference_model import Marker, Message, Model, model_of
 from chaos.workload import EXPECT
 
 FAULTS_SHOWN: Final = 20
 MARKER_VERDICTS: Final = frozenset({"cancelled", "replaced", "scheduled", "too-late", "not-found"})
-OF_MESSAGES: Final = ("dead", "expired")
+OF_MESSAGES: Final = ("dead", "expired", "no-occurrence")
 """Reasons of dead letters of what had been accepted."""
+DEAD: Final = {"no-occurrence": "dead"}
+"""What a receipt calls them, where that is another word."""
 LETTER_HEADERS: Final = ("delayd-reason", "delayd-detail", "delayd-source")
 """What is added to a refused request, in this order."""
 
@@ -101,6 +95,8 @@ def _read(record: Logged) -> Asked:
         return read_asked(record, None, reason)
     if "continues" in fields:
         return read_continuation(record)
+    if "cron" in fields:
+        return read_asked(record, record.append_ms)
     has_no_due = fields.get("op") == "cancel" or record.is_settlement or record.is_barrier
     return read_asked(record, 0 if has_no_due else int(fields.get("due", "")))
 
@@ -170,12 +166,14 @@ class _Judge:
             self.letters[fields.get("source", "")].append(record)
             return
         message = self.model.family_of.get(fields.get("source", ""))
-        if message is None or fields.get("origin") != message.source:
+        if message is None or fields.get("origin") != message.origin:
             self._fault(record.place, f"a dead letter of nobody's: {record}")
             return
         message.letters.append(record)
         is_expired = fields["reason"] == "expired"
-        is_tried = is_expired or int(fields.get("attempt", "0")) >= 1
+        is_tried = fields["reason"] != "dead" or int(fields.get("attempt", "0")) >= 1
+        if (fields["reason"] == "no-occurrence") != (message.newest.state == "over"):
+            self._fault(message.source, f"a letter of a series that is not over: {record}")
         if record.value != message.record.value or not is_tried:
             self._fault(message.source, f"altered in its dead letter: {record}")
         if is_expired and record.append_ms <= message.worth_until_ms:
@@ -211,7 +209,7 @@ class _Judge:
         self.outcomes[f"{op}: {verdict}"] += 1
         if receipt["op"] != op or receipt["id"] != id:
             self._fault(source, f"the receipt is of something else: {receipt}")
-        live = {message.source for message in marker.live}
+        live = {message.origin for message in marker.live}
         if marker.repeats is not None:
             told = self.told.get(marker.repeats.asked.source, receipt)
             if (verdict, killed) != (told["verdict"], set(told["killed"])):
@@ -221,6 +219,8 @@ class _Judge:
             if verdict not in (marker.word, "too-late") or not is_true:
                 self._fault(source, f"of {sorted(live)}: {receipt}")
             is_done = any(_was_done(each, receipt["at_ms"]) for each in marker.live)
+            if verdict == "too-late" and any(each.newest.goes_on for each in marker.live):
+                self._fault(source, f"a series went on: {receipt}")
             if verdict == "too-late" and not is_done:
                 self._fault(source, f"nothing was delivered or dead by then: {receipt}")
         elif self._is_unsettled(marker) and verdict == "cancelled":
@@ -246,11 +246,14 @@ class _Judge:
         return marker.asked.op is Op.CANCEL and may_repeat
 
     def _judge_message(self, message: Message) -> None:
-        source, asked = message.source, message.asked
+        source, asked, origin = message.source, message.asked, message.origin
         outcomes = ["delivered"] * len(message.deliveries)
-        died = [letter.fields["reason"] for letter in message.letters]
+        died = [DEAD.get(reason, reason) for reason in _reasons(message)]
         outcomes += died
-        outcomes += ["killed"] * (source in self.killers)
+        is_killed = message.killed_by is not None if asked.series else True
+        outcomes += ["killed"] * (origin in self.killers and is_killed and not message.is_cut)
+        if message.is_resolved:
+            outcomes.append("recurring")
         letters = self.letters.pop(source, [])
         verdicts = {"duplicate", "conflict", *OF_MESSAGES}
         expected = died if asked.id is not None or asked.is_told else []
@@ -260,7 +263,15 @@ class _Judge:
         if asked.op is Op.REDRIVE or (asked.is_told and asked.op is Op.SCHEDULE):
             verdicts.add("scheduled")
             expected += ["scheduled"] * (message.refused is None)
-        answers = self._answers(source, verdicts)
+        if asked.series and message.root is None:
+            verdicts -= {*OF_MESSAGES, "delivered"}  # those are its occurrences'
+        if message.root is not None:
+            verdicts.add("ended")
+            is_out = bool(message.deliveries or message.letters)
+            has_ended = message.newest.state == "last" and is_out
+            expected += ["ended"] * (has_ended and (asked.id is not None or asked.is_told))
+        due_ms = None if message.root is None else message.due_ms
+        answers = self._answers(origin, verdicts, due_ms)
         if message.refused == "repeated":  # its verdict is the marker's
             outcomes.append(message.refused)
         elif message.refused is not None:
@@ -311,16 +322,26 @@ class _Judge:
             if not is_same and not asked.is_truncated:
                 self._fault(asked.source, f"altered in its dead letter: {letter}")
 
-    def _answers(self, source: str, verdicts: Set[str]) -> list[Receipt]:
-        """Take the receipts of these verdicts from what was found for a request."""
+    def _answers(self, source: str, verdicts: Set[str], due_ms: int | None = None) -> list[Receipt]:
+        """Take the receipts of these verdicts, and of this due time if one is given, from what was
+        found for a request."""
         found = self.receipts.pop(source, [])
-        if others := [receipt for receipt in found if receipt["verdict"] not in verdicts]:
+        taken = [
+            receipt
+            for receipt in found
+            if receipt["verdict"] in verdicts and (due_ms is None or receipt["due_ms"] == due_ms)
+        ]
+        if others := [receipt for receipt in found if receipt not in taken]:
             self.receipts[source] = others
-        return [receipt for receipt in found if receipt["verdict"] in verdicts]
+        return taken
 
 
 def _is_killed_under(message: Message, id: str | None) -> bool:
     return message.killed_by is not None and message.killed_by.asked.id == id
+
+
+def _reasons(message: Message) -> list[str]:
+    return [letter.fields["reason"] for letter in message.letters]
 
 
 def _was_done(message: Message, at_ms: int) -> bool:

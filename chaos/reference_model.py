@@ -1,8 +1,8 @@
 """Reference model of the rules about ids: what the buffer's log alone makes of each request. Pure.
 
 It is independent of the product: it imports neither `delayd` nor `replication`. It parses nothing
-either: each reader of a log says what a record asks for (`Asked`). All judges beside the audit use
-it: judge.py, cross_check.py and the random requests of tests/integration.
+either: each reader of a log says what a record asks for (`asked.py`). All judges beside the audit
+use it: judge.py, cross_check.py and the random requests of tests/integration.
 
     schedule   is stored; while a message under its id is pending it is refused: as a `duplicate`
                if both ask for the same, else as a `conflict`
@@ -10,120 +10,33 @@ it: judge.py, cross_check.py and the random requests of tests/integration.
     cancel     kills the live messages under its id
     replace    kills them too, and is stored; unless it is the last one again, word for word and
                with a due time, and what that stored is live: then it changes nothing (`repeated`)
-    continue   takes the place of the record that it continues, unless its message is killed
+    continue   takes the place of the record that it continues, unless its message is killed; of a
+               series it may be the next occurrence, which is a message of its own
     rejected   is refused, and changes nothing
     settle     is the master's note of what cancels came to, and changes nothing
     switch     is a barrier: behind it in its partition the rules of version 4 hold
 
 A message is *live* from its record until a cancel or replace under its id; the log alone does not
 say when it is delivered. It is *pending* while, besides, the time as of which a record is judged
-has not reached its rank. The rules are those of version 4, with which chaos makes its clusters, or
-those of version 3 up to a barrier. For the log of a cluster whose clocks are right they differ in
-what a repeated cancel or replace comes to (`Marker.settles`).
+has not reached its rank, or while its series goes on. The rules are those of version 4 and later,
+with which chaos makes its clusters, or those of version 3 up to a barrier. For the log of a cluster
+whose clocks are right these two differ in what a repeated cancel or replace comes to
+(`Marker.settles`).
 
 Invariant: every request of a user is in `messages`, or is a cancel and is in `markers`; a replace
 is in both.
 Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts".
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
+from chaos.asked import Asked, Content, Op
 from chaos.records import Logged
 
 TRAIL_MS = 10 * 60 * 1000
 PROOF_MS = 2 * 60 * 60 * 1000
-TRACING = re.compile(
-    r"traceparent|tracestate|baggage|b3|x-b3-.*|sentry-trace|uber-trace-id|x-datadog-.*"
-    r"|elastic-apm-traceparent"
-)
-"""Headers that do not tell two requests apart."""
-
-Rank = tuple[int, int, int]
-"""When it may be delivered (Unix ms), partition, offset."""
-
-
-class Op(Enum):
-    """What a record asks for."""
-
-    SCHEDULE = "schedule"
-    REDRIVE = "redrive"
-    CANCEL = "cancel"
-    REPLACE = "replace"
-    CONTINUE = "continue"
-    SETTLE = "settle"
-    SWITCH = "switch"
-    REJECTED = "rejected"
-
-
-class Content(NamedTuple):
-    """What is to be delivered."""
-
-    topic: str | None
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    due_ms: int
-
-    @property
-    def asked(self) -> tuple[object, ...]:
-        """All that two requests are compared by, except when they are due."""
-        headers = [header for header in self.headers if not TRACING.fullmatch(header[0].lower())]
-        return (*self[:-2], headers)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A record of the buffer, read. Only a cancel has no content."""
-
-    record: Logged
-    op: Op
-    id: str | None = None
-    content: Content | None = None
-    times: tuple[tuple[str, str], ...] = ()
-    """The header that asks for a time, as it was written: `5s` and `5000ms` are not the same."""
-    next_due_ms: int = 0
-    """Of a continuation: when it is tried again."""
-    refers_to: str = ""
-    """Of a continuation: the source it continues. Of a redrive: that of the dead letter."""
-    reason: str | None = None
-    """Of a rejected request: of its dead letter, where that is known."""
-    is_truncated: bool = False
-    """A rejected request whose dead letter does without the value."""
-    is_told: bool = False
-    """It asks for all its receipts itself."""
-    late: str = ""
-    """As it was written: how much later than due it is worth delivering."""
-    late_ms: int | None = None
-    window: str = ""
-    """As it was written: how far its due time is spread."""
-    planned_ms: int | None = None
-    """Where in the window it is to be delivered, Unix ms."""
-
-    @property
-    def source(self) -> str:
-        """`partition/offset`."""
-        return self.record.place
-
-    @property
-    def rank(self) -> Rank:
-        """Nothing ranks before its own acceptance."""
-        due_ms = self.content.due_ms if self.content is not None else 0
-        due_ms = due_ms if self.planned_ms is None else self.planned_ms
-        at_ms = max(self.next_due_ms if self.op is Op.CONTINUE else due_ms, self.record.append_ms)
-        return (at_ms, self.record.partition, self.record.offset)
-
-    def is_as(self, other: "Asked") -> bool:
-        """Return whether both ask for the same message, as far as a duplicate is concerned."""
-        assert self.content is not None and other.content is not None
-        wishes = [(each.late, each.window) for each in (self, other)]
-        same_times = self.times == other.times and wishes[0] == wishes[1]
-        return same_times and self.content.asked == other.content.asked
 
 
 @dataclass(eq=False, slots=True)
@@ -164,6 +77,12 @@ class Message:
     """What a judge found in the targets."""
     letters: list[Logged] = field(default_factory=list)
     """What a judge found of it in the dead letters."""
+    root: "Message | None" = None
+    """Of an occurrence: the request for its series."""
+    is_resolved: bool = False
+    """Of a request for a series: its first occurrence was found."""
+    is_cut: bool = False
+    """Of an occurrence: the next one came behind a cancel or replace."""
 
     def __post_init__(self) -> None:
         self.newest = self.asked
@@ -175,15 +94,21 @@ class Message:
         return self.asked.source
 
     @property
+    def origin(self) -> str:
+        """Of the user's own request."""
+        return self.source if self.root is None else self.root.source
+
+    @property
     def record(self) -> Logged:
         """The user's own."""
         return self.asked.record
 
     @property
     def content(self) -> Content:
-        """What is to be delivered."""
-        assert self.asked.content is not None, "the model stores only what can be delivered"
-        return self.asked.content
+        """What is to be delivered; of an occurrence as it was found last."""
+        asked = self.asked if self.root is None else self.newest
+        assert asked.content is not None, "the model stores only what can be delivered"
+        return asked.content
 
     @property
     def due_ms(self) -> int:
@@ -211,8 +136,9 @@ class Message:
             "due": str(content.due_ms),
             "planned": str(self.earliest_ms) if self.asked.window else None,
             "source": source,
-            "origin": self.source if source != self.source else None,
+            "origin": self.origin if source != self.origin else None,
             "attempt": self.attempts.get(source),
+            "occurrence": None if self.root is None else str(self.newest.occurrence),
         }
         others = fields.keys() - {*wanted, "fired"}
         is_right = {
@@ -302,10 +228,15 @@ class Model:
 
     def _refusal(self, asked: Asked) -> str | None:
         as_of_ms = max(asked.record.append_ms, self._floor_ms[asked.record.partition])
-        pending = [each for each in self._under(asked) if each.newest.rank[0] > as_of_ms]
+        pending = [
+            each
+            for each in self._under(asked)
+            if each.newest.rank[0] > as_of_ms or each.newest.goes_on
+        ]
         if not pending:
             return None
-        return "duplicate" if any(asked.is_as(each.asked) for each in pending) else "conflict"
+        asked_for = [(each.root or each).asked for each in pending]
+        return "duplicate" if any(asked.is_as(each) for each in asked_for) else "conflict"
 
     def _repeated(self, asked: Asked) -> Marker | None:
         """Return the replace that this one repeats. What one with a delay asks for is new."""
@@ -340,8 +271,13 @@ class Model:
         if message is None:
             self.faults.append(f"{asked.source}: continues {asked.refers_to}, which is unknown")
             return
-        if fields.get("origin") != message.source or asked.content != message.content:
+        is_same = self._is_same(message, asked)
+        if fields.get("origin") != message.origin or not is_same:
             self.faults.append(f"{asked.source}: is not what {message.source} asked for")
+        is_deferred = asked.occurrence == message.newest.occurrence and asked.state == "on"
+        if asked.series and (asked.follows or (message.root is None and not is_deferred)):
+            self._follow(message, asked)
+            return
         self.family_of[asked.source] = message
         attempt = fields.get("attempt", "0")
         message.attempts[asked.source] = None if attempt == "0" else attempt
@@ -350,6 +286,34 @@ class Model:
         if message.newest.source != asked.refers_to:
             self.faults.append(f"{asked.source}: continues {asked.refers_to} once more")
         message.newest = asked
+
+    def _is_same(self, message: Message, asked: Asked) -> bool:
+        """Return whether a continuation carries its message; of a series but for the time."""
+        assert asked.content is not None
+        before = message.content
+        if not asked.series:
+            return asked.content == before
+        is_next = asked.content.due_ms >= before.due_ms
+        return is_next and asked.content._replace(due_ms=0) == before._replace(due_ms=0)
+
+    def _follow(self, message: Message, asked: Asked) -> None:
+        """Take the next occurrence of a series, or its first one."""
+        if message.newest.source != asked.refers_to:
+            self.faults.append(f"{asked.source}: follows {asked.refers_to} once more")
+        number = message.newest.occurrence + (asked.state != "over" or asked.follows)
+        if asked.occurrence != number:
+            self.faults.append(f"{asked.source}: is occurrence {asked.occurrence}, not {number}")
+        if message.root is None:
+            message.is_resolved = True
+        if message.killed_by is not None:
+            message.is_cut = asked.follows
+            message.is_resolved = False
+            return  # the cancel came first: the series ends
+        following = Message(asked, root=message.root or message)
+        following.attempts[asked.source] = None
+        self.messages[asked.source] = self.family_of[asked.source] = following
+        live = self._under(asked)
+        live[:] = [following if each is message else each for each in live]
 
     def _settles(self, asked: Asked) -> bool:
         return self.settles or asked.record.partition in self._switched
@@ -365,56 +329,3 @@ def model_of(records: Iterable[Logged]) -> Model:
     records = list(records)
     is_switched = any(record.is_barrier for record in records)
     return Model(settles=not is_switched and any(record.is_settlement for record in records))
-
-
-def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) -> Asked:
-    """Return what a user's record asks for by its headers. `due_ms` None: it is rejected."""
-    fields = record.fields
-    id = fields.get("id")
-    if record.is_settlement:
-        return Asked(record, Op.SETTLE)
-    if record.is_barrier:
-        return Asked(record, Op.SWITCH)
-    if due_ms is None:
-        return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)
-    op = Op.REDRIVE if "redrive" in fields else Op(fields.get("op", "schedule"))
-    if op is Op.CANCEL:
-        return Asked(record, op, id)
-    times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
-    content = content_of(record, due_ms)
-    late = fields.get("late", "")
-    return Asked(
-        *(record, op, id, content, times),
-        refers_to=fields.get("redrive", ""),
-        is_told="receipt" in fields,
-        late=late,
-        late_ms=span_ms(late) if late else None,
-    )
-
-
-def span_ms(text: str) -> int:
-    """Return the milliseconds that `10s` and the like stand for."""
-    number, unit = text.rstrip("mshd"), text.lstrip("0123456789")
-    factors = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    return int(number) * factors[unit]
-
-
-def read_continuation(record: Logged) -> Asked:
-    """Return what a record of a master's asks for."""
-    fields = record.fields
-    return Asked(
-        record,
-        Op.CONTINUE,
-        fields.get("id"),
-        content_of(record, int(fields["due"])),
-        next_due_ms=int(fields["next-due"]),
-        refers_to=f"{record.partition}/{fields['continues']}",
-    )
-
-
-def content_of(record: Logged, due_ms: int) -> Content:
-    """Return what a request asks to deliver at `due_ms`."""
-    fields = record.fields
-    partition = int(fields["partition"]) if fields.get("partition", "").isdigit() else None
-    key = fields["key"].encode() if "key" in fields else record.key
-    return Content(fields.get("topic"), partition, key, record.value, record.own, due_ms)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from outcomes_read import Found, OutcomesRead
 
+from chaos.asked import Asked, Content, Op, read_asked, series_of
 from chaos.judge import Findings, judge_outcomes
 from chaos.records import Logged
-from chaos.reference_model import Asked, Content, Model, Op, read_asked
+from chaos.reference_model import Model
 from delayd.bus import Record
 from delayd.request import Reject, Request, RequestLimits, parse
 
@@ -76,6 +77,10 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         late_ms=None if request.wishes is None else request.wishes.late_ms,
         window=logged.fields.get("window", ""),
         planned_ms=request.due_ms if "window" in logged.fields else None,
+        series=series_of(logged.fields) if request.series is not None else (),
+        occurrence=0 if request.series is None else request.series.occurrence,
+        state=logged.fields.get("series", "on"),
+        follows="follows" in logged.fields,
     )
 
 

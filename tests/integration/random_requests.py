@@ -14,7 +14,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import RequestLimits, continuation
 from delayd.request.headers import (
     INTERNAL_HEADERS,
-    PLANNED_HEADERS,
+    SERIES_HEADERS,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
     WISH_HEADERS,
@@ -25,7 +25,13 @@ APPEND_MS: Final = 1_700_000_000_000
 """When the records say that they were appended; brokers know better."""
 
 NAMES: Final = (
-    *(*SUPPORTED_HEADERS, *PLANNED_HEADERS, *INTERNAL_HEADERS, *WRITTEN_HEADERS, *WISH_HEADERS),
+    *(
+        *SUPPORTED_HEADERS,
+        *SERIES_HEADERS,
+        *INTERNAL_HEADERS,
+        *WRITTEN_HEADERS,
+        *WISH_HEADERS,
+    ),
     *(UNREADABLE_HEADERS, "delayd-", "delayd-\udc80", "delayd-ü", "", "trace", "\ud800", "a\0b"),
 )
 CONTENTS: Final = (
@@ -38,6 +44,13 @@ WISHES: Final[Headers] = [
     ("delayd-receipt", b"yes"),
     ("delayd-late", b"5ms"),
     ("delayd-window", b"2s"),
+]
+CRONS: Final = (b"@yearly", b"0 0 1 1 *", b"@yearly", b"0 0 30 2 *", b"soon")
+"""What is due in the run is due at once: no occurrence, or none for long."""
+OF_SERIES: Final[Headers] = [
+    *(("delayd-zone", b"Europe/Berlin"), ("delayd-zone", b"Mars/Olympus")),
+    *(("delayd-zone", b"a zone"), ("delayd-until", b"253402300799999"), ("delayd-until", b"soon")),
+    *(("delayd-catchup", b"all"), ("delayd-catchup", b"some")),
 ]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
@@ -123,6 +136,8 @@ def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
             target_partition = random.choice(mixture.target_partitions)
             headers += [("delayd-key", b"k"), ("delayd-partition", target_partition)]
     if len(headers) > 2:  # no cancel
+        if random.random() < 0.1:
+            headers[2:3] = [("delayd-cron", random.choice(CRONS)), *random.sample(OF_SERIES, 1)]
         headers += random.sample(WISHES, random.random() < 0.15)
     return headers
 

@@ -23,6 +23,7 @@ from request_cases.case import (
     Moment,
     Nothing,
     Pending,
+    Recurs,
     Refused,
     Span,
     Step,
@@ -37,7 +38,7 @@ RECEIPT_FIELDS = ["id", "verdict", "op", "source", "killed", "due_ms", "at_ms", 
 NOW_BEFORE_SNAPSHOT_MS = 1_000
 """A step reads its `now` first, and then takes what has been ingested by then."""
 
-OF_MESSAGES = ("dead", "delivered", "expired")
+OF_MESSAGES = ("dead", "delivered", "expired", "ended")
 """Verdicts on what became of a message, whatever stored it."""
 WISHES = ("delayd-receipt", "delayd-late", "delayd-window")
 SPANS = {b"1ms": 1, b"1500ms": 1_500, b"2s": 2_000, b"3s": 3_000, b"1d": 86_400_000, None: 0}
@@ -58,6 +59,10 @@ def judge_fate(play: Play, step: Step, sent: Sent) -> None:
     """Check that there is at most one record anywhere, the right one."""
     source = sent.at.source
     delivered, letters = play.seen.delivered[source], play.seen.letters[source]
+    if isinstance(step.fate, Recurs):
+        check_recurs(step.fate, sent, delivered)
+        assert not letters, letters
+        return
     wanted = (isinstance(step.fate, Delivered), isinstance(step.fate, Refused | Dead))
     assert (len(delivered), len(letters)) == wanted, (
         f"{source}: delivered {delivered}, dead letters {letters}"
@@ -70,7 +75,9 @@ def judge_fate(play: Play, step: Step, sent: Sent) -> None:
         case Dead():
             check_dead(step, step.fate, sent, letters[0])
         case Pending():
-            assert source in live_under(play, header_of(step, "delayd-id")), "it is not pending"
+            live = live_under(play, header_of(step, "delayd-id"))
+            is_series = header_of(step, "delayd-cron") is not None  # a continuation stands for it
+            assert live if is_series else source in live, "it is not pending"
         case Killed() | Nothing():
             assert source not in live_under(play, header_of(step, "delayd-id")), "it is pending"
 
@@ -106,6 +113,20 @@ def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> No
     assert max(due_ms, sent.at.append_ms) <= fired_ms <= found.received_ms
 
 
+def check_recurs(fate: Recurs, sent: Sent, found: list[Found]) -> None:
+    """Check that each occurrence came, once, and nothing else."""
+    first_ms = (sent.at.append_ms // fate.every_ms + 1) * fate.every_ms
+    wanted = range(first_ms, sent.due_ms + 1, fate.every_ms)
+    came = [(int(each.header("delayd-due") or 0), each) for each in found]
+    assert [due_ms for due_ms, _ in sorted(came, key=lambda each: each[0])] == [*wanted]
+    for due_ms, each in came:
+        number = (due_ms - first_ms) // fate.every_ms + 1
+        assert each.header("delayd-occurrence") == str(number)
+        assert each.header("delayd-origin") == sent.at.source
+        assert (each.key, each.value) == (sent.key, sent.value)
+        assert int(each.header("delayd-fired") or 0) >= due_ms
+
+
 def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
     kept = sent.headers if fate.keeps_headers else []
     if not fate.keeps_headers and fate.keeps_value:
@@ -127,6 +148,9 @@ def check_refused(fate: Refused, sent: Sent, letter: Found) -> None:
 def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
     """Check that the letter holds the request in a form that can be sent again."""
     given = dict(sent.headers)
+    if fate.reason == "no-occurrence":
+        check_over(given, fate, sent, letter)
+        return
     when = next((n, c) for n, c in sent.headers if n in ("delayd-due", "delayd-delay"))
     due_ms = asked_ms(when, sent)
     asked: list[tuple[str, bytes | None]] = [
@@ -149,6 +173,18 @@ def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
     assert own.get("delayd-attempt", b"0") == b"%d" % attempts
     assert own["delayd-origin"] == sent.at.source.encode()
     assert (own["delayd-source"] != own["delayd-origin"]) == (attempts > 0)
+    check_detail(letter.header("delayd-detail") or "", fate.detail)
+
+
+def check_over(given: dict[str, Any], fate: Dead, sent: Sent, letter: Found) -> None:
+    """Check that the letter asks for the series again."""
+    own = dict(letter.headers)
+    zone = given.get("delayd-zone", b"UTC")
+    kept = {n: c for n, c in given.items() if n not in ("delayd-receipt", "delayd-until")}
+    assert kept.items() | {("delayd-zone", zone)} <= own.items() and "delayd-due" not in own
+    assert (own["delayd-reason"], own["delayd-occurrence"]) == (b"no-occurrence", b"0")
+    assert own["delayd-origin"] == sent.at.source.encode()
+    assert (letter.key, letter.value) == (sent.key, sent.value)
     check_detail(letter.header("delayd-detail") or "", fate.detail)
 
 
@@ -190,7 +226,7 @@ def check_receipt(
         assert due_ms is None
     elif op == "cancel":
         assert (due_ms is None) == ("nothing is remembered" in receipt["detail"])
-    else:
+    elif header_of(step, "delayd-cron") is None:
         [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]
         assert due_ms == asked_ms(when, sent)
 

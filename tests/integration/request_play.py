@@ -21,6 +21,7 @@ from request_cases.case import (
     Dead,
     Delivered,
     Moment,
+    Recurs,
     Refused,
     Step,
 )
@@ -111,6 +112,11 @@ class Play:
             return bool(self.seen.delivered[source])
         if isinstance(step.fate, Refused | Dead):
             return bool(self.seen.letters[source])
+        if isinstance(step.fate, Recurs):
+            due_ms = step.fate.every_ms * (sent.due_ms // step.fate.every_ms)
+            last = b"%d" % due_ms
+            found = self.seen.delivered[source]
+            return any(("delayd-due", last) in each.headers for each in found)
         return True
 
     def _is_done(self, case: Case) -> bool:

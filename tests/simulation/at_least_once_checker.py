@@ -99,6 +99,8 @@ class AtLeastOnceChecker:
         for message in self.messages:
             found = self._read.produced[message.source]
             if message.source in self.rules.continued_by:
+                is_owed = self.rules.continued_by[message.source].follows
+                assert found or not is_owed, f"{message.source} is lost, and its series goes on"
                 continue
             if message.due_ms > self._read.due_by_ms and not self._is_passed(self.last, message):
                 continue
@@ -107,7 +109,9 @@ class AtLeastOnceChecker:
                 told = {v["verdict"] for v in self._read.verdicts[marker.source]}
                 assert told & {"cancelled", "replaced"}, f"{message.source} is lost: {told}"
                 continue
-            expected = DEAD if message.expects == "dead" else message.topic
+            expected = message.topic
+            if message.expects == "dead" or message.state == "over":
+                expected = DEAD
             may_be_dead = message.topic in self._read.may_die or message.late
             assert found[expected] or (may_be_dead and found[DEAD]), f"{message.source} is lost"
 

@@ -62,6 +62,19 @@ class Request:
     """How far its due time is spread, as it was written."""
     planned_ms: int = 0
     """Where in the window it is to be delivered; else as asked."""
+    series: str = ""
+    """Of a series: expression, zone, end and catch-up, as they were written."""
+    occurrence: int = 0
+    """Of a series: 0 as its user sent it."""
+    state: str = ""
+    """Of an occurrence: on, last or over."""
+    follows: bool = False
+    """What it continues was delivered or has died."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another record of its series must follow."""
+        return self.series != "" and self.state in ("", "on")
 
     @property
     def has_wishes(self) -> bool:
@@ -189,35 +202,40 @@ class Rules:
         )
         """By partition."""
         self.barriers: list[tuple[int, int]] = []
-        """Partition and offset of what switched a partition to rules 5."""
+        """Partition and offset of what switched a partition to rules 6."""
         self._sent: dict[str, tuple[object, ...]] = {}
         """By source: what must be the same for two requests to be."""
         for request in requests:
-            if request.has_wishes and not self._knows_wishes(request, rules_version):
+            if (request.has_wishes and not self._knows(5, request, rules_version)) or (
+                request.series and not self._knows(6, request, rules_version)
+            ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
-                request = replace(request, late="", window="")
+                request = replace(request, late="", window="", series="")
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
                 self._switch(request)
                 continue
-            sent = (request.topic, request.value, request.asked, request.late, request.window)
+            sent = (
+                *(request.topic, request.value, request.asked, request.late, request.window),
+                "" if request.op == "continue" else request.series,
+            )
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
             self._take(request, as_of_ms)
 
     def _switch(self, barrier: Request) -> None:
-        """Rule by versions 4 and 5 what comes behind the first barrier of a partition."""
+        """Rule by versions 4 to 6 what comes behind the first barrier of a partition."""
         before = self.times[barrier.partition]
         if not isinstance(before, SteadyTimes):
             self.barriers.append((barrier.partition, barrier.offset))
             self.times[barrier.partition] = SteadyTimes(self._trail_ms)
             self.times[barrier.partition].floor_ms = before.floor_ms
 
-    def _knows_wishes(self, request: Request, rules_version: int) -> bool:
-        """Return whether rules 5 rule a record: barriers switch to these."""
+    def _knows(self, version: int, request: Request, rules_version: int) -> bool:
+        """Return whether this version or a later one rules a record: barriers switch to 6."""
         is_switched = any(partition == request.partition for partition, _ in self.barriers)
-        return rules_version >= 5 or is_switched
+        return rules_version >= version or is_switched
 
     def origin_of(self, source: str) -> str:
         """Return the source of the user's own request for a message."""
@@ -298,10 +316,11 @@ class Rules:
             self.replaced.pop(self._place(request), None)
             if request.op == "cancel":
                 return
-            if isinstance(self.times[request.partition], SteadyTimes):
+            # One for a series gives no due time.
+            if isinstance(self.times[request.partition], SteadyTimes) and not request.series:
                 self.replaced[self._place(request)] = request
         elif request.id is not None:
-            taken = [m for m in live if m.due_ms > as_of_ms]
+            taken = [m for m in live if m.due_ms > as_of_ms or m.goes_on]
             if taken:
                 same = any(self._sent_as(m) == self._sent[request.source] for m in taken)
                 self.refusals[request.source] = "duplicate" if same else "conflict"

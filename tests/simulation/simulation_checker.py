@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from log_rules import Request, Rules, check_follows, planned_of, step_of_fields
+from series_checker import SERIES, SeriesChecker
 from wishes_checker import LATER, WishesChecker
 
 from delayd.bus import Record
@@ -110,6 +111,7 @@ class Checker:
         self.repeated: Counter[str] = Counter()
         """By verdict: cancels and replaces that were told what an earlier one had been told."""
         self.wishes = WishesChecker(self)
+        self.series = SeriesChecker(self)
         self.produced = self._produced()
         self.verdicts = self._verdicts()
         self.killed = {
@@ -127,6 +129,7 @@ class Checker:
         self.check_produced()
         self.check_verdicts()
         self.wishes.check()
+        self.series.check()
         self.check_order()
         self.check_rates()
         self.check_smoothed_order()
@@ -141,14 +144,14 @@ class Checker:
         """Check that each frontier names the barriers below its O, and needs who knows them."""
         for step in self.steps:
             named = sorted(
-                [partition, offset, 5]
+                [partition, offset, 6]
                 for partition, offset in self.rules.barriers
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
             assert found == (3 if named else 2, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
-            assert sorted(needs) == (["barriers", "rules-5"] if named else []), needs
+            assert sorted(needs) == (["barriers", "rules-6"] if named else []), needs
 
     def check_now(self) -> None:
         """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
@@ -177,7 +180,7 @@ class Checker:
             ]
             late = {m.source for m in done if m.rank < before.cursors[m.lane]}
             # One whose continuation was refused later counts as retried here.
-            retried = [m for m in done if m.source in self.retries]
+            retried = [m for m in done if m.source in self.retries and not self._is_followed(m)]
             killed = [m for m in done if m.source in self.killed and m not in retried]
             delivered = [m for m in done if self._reached(m, m.topic)]
             dead = [m for m in done if self._reached(m, DEAD)]
@@ -194,7 +197,8 @@ class Checker:
             assert len(done) == sum(map(len, (delivered, killed, retried, dead))), where
             assert after.fields["digest"] == digest, f"{where}: digest of {delivered}"
             written = after.fields["own_writes"]
-            assert all(written[m.partition] >= self.retries[m.source].offset for m in retried), (
+            continued = [m for m in done if m.source in self.retries]
+            assert all(written[m.partition] >= self.retries[m.source].offset for m in continued), (
                 f"{where}: R is {written}"
             )
             self.late |= late
@@ -218,11 +222,12 @@ class Checker:
                 assert fired_ms == step["now_ms"], f"{source} belongs to step {step['step']}"
         for message in self.messages:
             times = sum(self.produced[message.source].values())
-            if message.source in self.rules.continued_by or message.source in self.killed:
+            is_continued = message.source in self.rules.continued_by
+            if (is_continued and not self._is_followed(message)) or message.source in self.killed:
                 expected: dict[str, int] = {}
             elif message.due_ms > self.due_by_ms and not self.steps[-1].is_done(message):
                 expected = {}
-            elif message.expects == "dead" or self.wishes.has_expired(message):
+            elif "dead" in (message.expects, self.wishes.outcome_of(message)):
                 expected = {DEAD: 1}
             else:
                 expected = {message.topic: 1}
@@ -277,18 +282,19 @@ class Checker:
                 continue
             verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
             targets = {m.source for m in self.rules.targets_of[marker.source]}
-            truly = {self.rules.origin_of(source) for source in targets & self.killed}
+            ended = self.killed | self.series.cut
+            truly = {self.rules.origin_of(source) for source in targets & ended}
             assert not any(
                 self.produced[source]
                 for source in self.rules.origins.keys() | killed
-                if self.rules.origin_of(source) in killed
+                if self.rules.origin_of(source) in killed - self.series.sources
             ), f"{killed} arrived"
             # Of what is Done, a node may have dropped what was due long before.
             floor_ms = self.rules.as_of_ms[marker.source] - self._id_memory_ms
             counting = [
                 m
                 for m in self.rules.targets_of[marker.source]
-                if m.source in self.killed or m.due_ms >= floor_ms
+                if m.source in ended or m.due_ms >= floor_ms
             ]
             assert marker.id is not None, "a marker is about an id"
             place = (marker.partition, marker.id)
@@ -311,7 +317,7 @@ class Checker:
             assert verdict == expected, f"{marker.source}: {marked}, kills {targets}"
             where = f"{marker.source}: {killed}"
             assert killed == truly or not (truly or counting), f"{where} not {truly}"
-            known = {self.rules.origin_of(source) for source in self.killed}
+            known = {self.rules.origin_of(source) for source in self.killed | self.series.cut}
             assert killed <= known, f"{where} are not killed"
 
     def _check_repeated(self, marker: Request, first: Request) -> None:
@@ -337,6 +343,10 @@ class Checker:
         if self.kafka.topics[topic].setting("message.timestamp.type") == "CreateTime":
             return record.append_ms + self._nodes_stepped_back_ms
         return record.append_ms + self._brokers_stepped_back_ms
+
+    def _is_followed(self, message: Request) -> bool:
+        """Return whether it is of a series, and was delivered or died before what continues it."""
+        return message.source in self.retries and self.retries[message.source].follows
 
     def _reached(self, message: Request, topic: str) -> bool:
         return self.produced[message.source][topic] > 0
@@ -452,4 +462,10 @@ class Checker:
             late=headers.get("delayd-late", ""),
             window=headers.get("delayd-window", ""),
             planned_ms=planned_ms,
+            series="|".join(headers.get(f"delayd-{name}", "") for name in SERIES)
+            if "delayd-cron" in headers
+            else "",
+            occurrence=int(headers.get("delayd-occurrence", 0)),
+            state=headers.get("delayd-series", ""),
+            follows="delayd-follows" in headers,
         )

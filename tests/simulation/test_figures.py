@@ -12,7 +12,7 @@ from simulated.world import World
 from structlog.testing import capture_logs
 
 from delayd.node.monitoring.node_view import NodeView
-from delayd.request import Reason
+from delayd.request import DIED
 
 ETCD_FAULTS = ("etcd partition", "etcd paused", "leases ended")
 
@@ -58,7 +58,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
         sum(node.delivery.counters.committed_count for node in nodes) == frontiers[-1]["step"] > 10
     )
     assert messages["delivered"] == done["delivered"] > 0
-    put_back = sum(messages[fate] for fate in ("retried", "deferred", "smoothed"))
+    put_back = sum(messages[fate] for fate in ("retried", "deferred", "smoothed", "resolved"))
     assert put_back == done["retried"]
     died = messages["dead"] + messages["expired"]
     assert (died, messages["killed"]) == (done["dead"], done["killed"])
@@ -68,7 +68,7 @@ def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     )
     letters = headers_of(world, "delayd-dead", "delayd-reason")
     assert summed([Counter(node.delivery.counters.letters) for node in nodes]) == letters
-    of_messages = (Reason.DEAD.slug, Reason.EXPIRED.slug, "conflict")
+    of_messages = (*DIED, "conflict")
     refused = {r: n for r, n in letters.items() if r not in of_messages}
     for node in nodes:
         assert {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from simulation_checker import Checker
 
 DEAD = "delayd-dead"
-LATER = frozenset({"dead", "delivered", "expired"})
+LATER = frozenset({"dead", "delivered", "expired", "ended"})
 """Verdicts on what became of a message; all others are on its request."""
 
 
@@ -31,10 +31,14 @@ class WishesChecker:
     def has_expired(self, message: Request) -> bool:
         """Return whether the step that made it Done came later than it was worth delivering."""
         step_of, steps = self._read.step_of, self._read.steps
-        if message.source not in step_of:
+        if message.source not in step_of or message.state == "over":
             return False
         now_ms: int = steps[step_of[message.source]].fields["now_ms"]
         return now_ms > message.worth_until_ms
+
+    def outcome_of(self, message: Request) -> str:
+        """Return `dead` of what was given up by the step that made it Done, else nothing."""
+        return "dead" if message.state == "over" or self.has_expired(message) else ""
 
     def check_told(self) -> None:
         """Check that whoever asked for all receipts has them, and nobody else."""
@@ -44,7 +48,11 @@ class WishesChecker:
         for message in read.messages:
             for topic in read.produced[message.source]:
                 outcome = reasons[message.source] if topic == DEAD else "delivered"
-                came_to[read.rules.origin_of(message.source)].append(outcome)
+                outcome = "dead" if outcome == "no-occurrence" else outcome
+                outcomes = came_to[read.rules.origin_of(message.source)]
+                outcomes.append(outcome)
+                if message.state == "last":
+                    outcomes.append("ended")
         for message in read.messages:
             if message.op == "continue":
                 continue

@@ -5,7 +5,7 @@
 | `case.py` | what a case is |
 | `making.py` | how those of headers are put together |
 | `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
-| `wishes.py`, `others.py` | the same of other headers |
+| `wishes.py`, `series.py`, `others.py` | the same of other headers |
 | `states.py` | each operation in each state of the id |
 
 Not here: how they are played (request_play.py) and judged (request_judge.py), how a reader is told
@@ -15,6 +15,7 @@ of them (tests/unit/request/test_request_cases_page.py).
 from request_cases.case import Case
 from request_cases.operations import id_cases, op_cases, redrive_cases
 from request_cases.others import other_header_cases, user_cases
+from request_cases.series import catchup_cases, cron_cases, until_cases, zone_cases
 from request_cases.states import ID_CASES
 from request_cases.targets import key_cases, partition_cases, topic_cases
 from request_cases.times import delay_cases, due_cases, level_cases, several_due_cases
@@ -34,6 +35,10 @@ HEADER_CASES: tuple[Case, ...] = (
     *receipt_cases(),
     *late_cases(),
     *window_cases(),
+    *cron_cases(),
+    *zone_cases(),
+    *until_cases(),
+    *catchup_cases(),
     *other_header_cases(),
     *user_cases(),
 )

@@ -70,6 +70,13 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Recurs:
+    """Of a series: each multiple of so many ms, from its append time up to its `delayd-until`."""
+
+    every_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """The message waits in the wheel; it is due long after the cases are done."""
 
@@ -105,7 +112,7 @@ class Nothing:
     """No message, no dead letter."""
 
 
-Fate: TypeAlias = Delivered | Pending | Killed | Refused | Dead | Nothing
+Fate: TypeAlias = Delivered | Recurs | Pending | Killed | Refused | Dead | Nothing
 
 
 class Told(NamedTuple):

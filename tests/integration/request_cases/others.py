@@ -19,10 +19,6 @@ def other_header_cases() -> Iterable[Case]:
     drop = "drop its delayd-* headers first"
     rows = (
         *(
-            ("reserved", planned, "not-supported", "leave it out, or upgrade the cluster")
-            for planned in ("cron", "zone", "until")
-        ),
-        *(
             ("nearly right", unknown, "unknown-header", f"did you mean delayd-{near}?")
             for unknown, near in (
                 *(("dely", "delay"), ("Topic", "topic")),

@@ -26,6 +26,7 @@ ASKED_AFTER_MS = ((-400, 60), (100, 900), (1_000, 3_500), (3_000, 7_000))
 was told must be told again."""
 WINDOWS = (b"50ms", b"700ms", b"3s")
 LATE = (b"1ms", b"20ms", b"300ms", b"2s", b"1h")
+CRONS = (b"* * * * * *", b"*/2 * * * * *", b"*/5 * * * * *")
 OPEN_MS_MAX = 2_500
 """How long a user's transaction stays open, hiding what is behind it."""
 
@@ -59,9 +60,11 @@ class Users:
         partitions: int,
         traces: Random | None = None,
         wishes: Random | None = None,
+        has_series: bool = False,
     ) -> None:
         """`traces`: a tracing agent adds a header, another one at each send. `wishes`: some
-        messages have wishes, in rules that know them or not."""
+        messages have wishes, in rules that know them or not. `has_series`: some recur."""
+        self._has_series = has_series
         self._traces = traces
         self._wishes = wishes
         self._kernel = kernel
@@ -255,7 +258,12 @@ class Users:
         self, partition: int, key: bytes | None, value: bytes, headers: Headers, inside: bool
     ) -> None:
         if self._wishes is not None and any(name == "delayd-topic" for name, _ in headers):
-            headers = [*headers, *_drawn(self._wishes, value)]
+            now_ms = self._kafka.clock.wall_ms()
+            recurring = _recurring(headers, value, now_ms) if self._has_series else None
+            wishes = _drawn(self._wishes, value)
+            if recurring is not None:
+                headers, wishes = recurring, [each for each in wishes if each[0] != "delayd-window"]
+            headers = [*headers, *wishes]
         if self._traces is not None:
             headers = [*headers, ("traceparent", b"00-%032x" % self._traces.getrandbits(128))]
         if inside:
@@ -264,6 +272,22 @@ class Users:
             )
         else:
             self._kafka.append("delayd-buffer", partition, key, value, headers)
+
+
+def _recurring(headers: Headers, value: bytes, now_ms: int) -> Headers | None:
+    """Return the headers of a series in place of those of a message; None if it stays one."""
+    number = crc32(b"series" + value)
+    due_ms = int(dict(headers)["delayd-due"] or 0)
+    if number % 8 or not -10_000 < due_ms - now_ms < 30_000:
+        return None
+    others = [each for each in headers if each[0] != "delayd-due"]
+    series: Headers = [("delayd-cron", CRONS[number // 8 % len(CRONS)])]
+    series.append(("delayd-until", b"%d" % (due_ms + number % 5 * 1_000)))
+    if number // 64 % 3 == 0:
+        series.append(("delayd-catchup", b"all"))
+    if number // 64 % 2:
+        series.append(("delayd-zone", b"Asia/Kolkata"))
+    return [*others, *series]
 
 
 def _drawn(chance: Random, value: bytes) -> Headers:

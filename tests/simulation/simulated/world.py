@@ -28,6 +28,7 @@ from replication.settings import (
     EXACTLY_ONCE,
     NAMED_BY_CLUSTER,
     RULES_VERSION,
+    SERIES_RULES,
     STEADY_RULES,
     WISHES_RULES,
 )
@@ -155,7 +156,10 @@ class World:
         traces = Random(f"{seed}: traces") if is_steady else None
         has_wishes = switches or rules_version >= WISHES_RULES
         wishes = Random(f"{seed}: wishes") if has_wishes else None
-        self.users = Users(self.kernel, self.kafka, random, self.habits.partitions, traces, wishes)
+        self.users = Users(
+            *(self.kernel, self.kafka, random, self.habits.partitions, traces, wishes),
+            has_series=(RULES_VERSION if switches else rules_version) >= SERIES_RULES,
+        )
         self.chaos = Chaos(
             self.kernel,
             self.weather,
