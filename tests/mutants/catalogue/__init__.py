@@ -13,6 +13,7 @@ from mutants.catalogue.progress import PROGRESS
 from mutants.catalogue.recovering import RECOVERING_MUTANTS
 from mutants.catalogue.repairing import REPAIRING
 from mutants.catalogue.repeated import REPEATED_REQUESTS
+from mutants.catalogue.series import SERIES
 from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
 from mutants.catalogue.storage import STORAGE
@@ -41,5 +42,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *HTTP_API,
     *WISHES,
     *CANCEL_ON,
+    *SERIES,
 )
 """In the order of docs/design/mutants.md."""
