@@ -7,8 +7,8 @@
         delayd.clock.advance("30d")
         assert [record.value for record in delayd.delivered("reminders")] == [b"renew"]
 
-pytest has it as the fixture `in_memory_delayd`. What is here is loaded when it is first used, so
-that the fixture costs nothing where nobody asks for it.
+pytest has it as the fixture `in_memory_delayd` (`fixtures.py`). What is here is loaded when it is
+first used, so that the fixture costs nothing where nobody asks for it.
 """
 
 from typing import TYPE_CHECKING, Any

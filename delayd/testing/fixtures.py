@@ -1,6 +1,9 @@
-"""Fixtures of pytest, which finds them by the entry point `pytest11`.
+"""Fixtures of pytest, for a program's own `conftest.py`:
 
-Not imported by anything else: pytest need not be installed.
+    pytest_plugins = ["delayd.testing.fixtures"]
+
+No entry point: pytest would then rewrite the assertions of all of delayd in everybody's tests. Not
+imported by anything else: pytest need not be installed.
 """
 
 from collections.abc import Iterator

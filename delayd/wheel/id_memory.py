@@ -29,7 +29,7 @@ from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_va
 from delayd.wheel.kills import rank_of as kill_rank
 from delayd.wheel.layers import Changes, Layers, Lines, QueueFront
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState, KilledMessage, LiveMessage, Settlement
+from replication.ids import NEVER_MS, NOTHING, IdState, KilledMessage, LiveMessage, Settlement
 from replication.rank import SLOT_MS, Rank
 
 FORGET_MAX = 20_000
@@ -134,6 +134,8 @@ class IdMemory:
             key = _QUEUE.pack(b"e", partition, forget_ms) + name
             self._front(_STATE.pack(b"e", partition)).put(key)
             self._layers.put(key, b"")
+            if before_ms >= NEVER_MS:  # of a series that goes on: nobody would come to it
+                self._layers.put(_QUEUE.pack(b"e", partition, before_ms) + name, None)
 
     def kill(self, rank: Rank) -> Kill | None:
         """Return the kill of the message of this rank; None if it was not killed."""

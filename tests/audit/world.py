@@ -22,6 +22,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from cluster_settings import SETTINGS as CLUSTER
+from manual_clock import ManualClock
 from record_rows import bounds_at
 from written import LIMITS, PARTITIONS, History, Written
 
@@ -358,7 +359,7 @@ class World:
             source = wire.source_of(partition, offset)
             self._die(body, source, origin, Reason.NO_OCCURRENCE, now_ms)
             return "dead"
-        step = SeriesStep(LIMITS, now_ms)
+        step = SeriesStep(LIMITS, now_ms, ManualClock(now_ms))
         again = step.in_place_of(frame, series)
         if again is not None:
             self._write_own(partition, again, now_ms)

@@ -6,6 +6,7 @@ looked at as a whole: which times an expression gives it, and which moments show
 Source: docs/reference/requests.md, "Series".
 """
 
+import re
 from calendar import monthrange
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
@@ -32,6 +33,7 @@ _MONTHS: Final = (
     *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
     *("JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
 )
+DIGITS_MAX: Final = 9
 HOUR_S: Final = 3_600
 DAY_S: Final = 24 * HOUR_S
 NEAR_S: Final = 5 * HOUR_S
@@ -69,6 +71,10 @@ def read(cron: str) -> Times:
     second, minute, hour, day, month, weekday = fields
     is_exact = second.isdecimal() and minute[0] != "*" and hour[0] != "*"
     months = {*_numbers(_renamed(month, _MONTHS, 1), 1, 12)}
+    for part in day.split(","):
+        _is_day(part, date.min)
+    for part in weekday.split(","):
+        _is_weekday(part, date.min)
     return Times(
         _numbers(second, 0, 59),
         _numbers(minute, 0, 59),
@@ -150,7 +156,9 @@ def _offset(tz: ZoneInfo, moment_s: int) -> int:
 def _is_day(text: str, day: date) -> bool:
     last = monthrange(day.year, day.month)[1]
     for part in text.split(","):
-        base = part.split("/")[0]
+        base, _, step = part.partition("/")
+        if base in ("L", "LW") and step:
+            _number(step, 1)
         if base == "L":
             is_it = day.day == last
         elif base == "LW":
@@ -168,10 +176,11 @@ def _is_weekday(text: str, day: date) -> bool:
     last = monthrange(day.year, day.month)[1]
     for part in _renamed(text, _WEEKDAYS, 0).split(","):
         if part.endswith("L"):
-            is_it = int(part[:-1]) in names and day.day > last - 7
+            is_it = _number(part[:-1], 0, 7) in names and day.day > last - 7
         elif "#" in part:
             number, nth = part.split("#")
-            is_it = int(number) in names and (day.day - 1) // 7 + 1 == int(nth)
+            week = (day.day - 1) // 7 + 1
+            is_it = (_number(number, 0, 7) in names) & (week == _number(nth, 1, 5))
         else:
             is_it = not names.isdisjoint(_numbers(part, 0, 7))
         if is_it:
@@ -180,21 +189,31 @@ def _is_weekday(text: str, day: date) -> bool:
 
 
 def _renamed(text: str, names: tuple[str, ...], first: int) -> str:
-    for number, name in enumerate(names, first):
-        text = text.replace(name, str(number))
-    return text
+    numbers = {name: str(number) for number, name in enumerate(names, first)}
+    return re.sub("[A-Z]+", lambda found: numbers.get(found[0], found[0]), text)
 
 
 def _numbers(text: str, least: int, most: int) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
-        span, _, step = part.partition("/")
+        span, has_step, step = part.partition("/")
         if span == "*":
             low, high = least, most
         elif "-" in span:
-            low, high = map(int, span.split("-"))
+            low, high = (_number(each, least, most) for each in span.split("-"))
+            if high < low:
+                raise ValueError(f"{span} is backwards")
         else:
-            low = int(span)
-            high = most if step else low
-        found.update(range(low, high + 1, int(step or 1)))
+            low = _number(span, least, most)
+            high = most if has_step else low
+        found.update(range(low, high + 1, _number(step, 1) if has_step else 1))
     return sorted(found)
+
+
+def _number(text: str, least: int, most: int | None = None) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > DIGITS_MAX:
+        raise ValueError(f"{text!r} is no number")
+    number = int(text)
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{number} is out of range")
+    return number

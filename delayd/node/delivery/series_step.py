@@ -9,6 +9,8 @@ Not here: what is delivered, and what becomes of it (`step_writer.py`); when ser
 Source: docs/design/series.md.
 """
 
+from typing import Final
+
 from delayd.request import (
     BufferRecord,
     RequestLimits,
@@ -19,7 +21,13 @@ from delayd.request import (
     occurrence_body,
 )
 from delayd.request.recurrence.series import Found, first, following, later, problem_of
+from delayd.request.recurrence.zones import is_zone
+from delayd.runtime.clock import Clock
 from delayd.wheel import Frame
+
+SPENT_MS_MAX: Final = 500
+"""Of a step, for occurrences: some thousands, or a dozen that are years apart, which somebody may
+send by the thousand."""
 
 
 def is_first_attempt(frame: Frame) -> bool:
@@ -31,15 +39,30 @@ def is_first_attempt(frame: Frame) -> bool:
 class SeriesStep:
     """What one step writes for series."""
 
-    def __init__(self, limits: RequestLimits, now_ms: int) -> None:
+    def __init__(self, limits: RequestLimits, now_ms: int, clock: Clock) -> None:
         self._limits = limits
+        self._clock = clock
+        self._spent_ns = 0
         self._now_ms = now_ms
         self.followed_count = 0
         """Occurrences that follow one that this step has delivered or given up."""
 
+    def must_wait(self, series: Series) -> bool:
+        """Return whether the step leaves a series to a later one: it has looked for occurrences for
+        long enough, or this node does not know the zone, as another did."""
+        is_unknown = series.occurrence > 0 and not is_zone(series.zone)
+        return is_unknown or self._spent_ns > SPENT_MS_MAX * 1_000_000
+
     def in_place_of(self, frame: Frame, series: Series) -> BufferRecord | None:
         """Return the record that stands for the series from now on; None if that of the frame
         does."""
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return self._in_place_of(frame, series)
+        finally:
+            self._spent_ns += self._clock.monotonic_ns() - began_ns
+
+    def _in_place_of(self, frame: Frame, series: Series) -> BufferRecord | None:
         due_ms = asked_due_of(frame.body)
         if series.occurrence == 0:
             return self._record(frame, first(series, due_ms, self._now_ms))
@@ -55,7 +78,9 @@ class SeriesStep:
     def after(self, frame: Frame, series: Series) -> BufferRecord:
         """Return the record of the occurrence that follows that of the frame."""
         self.followed_count += 1
+        began_ns = self._clock.monotonic_ns()
         found = following(series, asked_due_of(frame.body), self._now_ms)
+        self._spent_ns += self._clock.monotonic_ns() - began_ns
         return self._record(frame, found, follows=True)
 
     def problem_of(self, frame: Frame, series: Series) -> str:

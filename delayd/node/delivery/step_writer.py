@@ -86,7 +86,7 @@ class StepWriter:
         self._clock = context.clock
         self._flat_step = context.flat_step
         self._note_progress = context.note_progress
-        self._series = SeriesStep(self._limits, plan.now_ms)
+        self._series = SeriesStep(self._limits, plan.now_ms, self._clock)
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
         self._unflushed_bytes: dict[str, int] = {}
@@ -210,6 +210,8 @@ class StepWriter:
     def _come_to(self, frame: Frame, series: Series, source: str) -> Fate | None:
         """Write down which occurrence is next; give the series up if it is over. None if this one
         is to be delivered."""
+        if self._series.must_wait(series):
+            return self._defer(frame, DEFER_MS_MAX)
         if series.state == SeriesState.OVER:
             problem = self._series.problem_of(frame, series)
             dead = dead_body(
@@ -259,7 +261,7 @@ class StepWriter:
         if spared:
             number = self._targets.spared_one(topic, partition, key, spared)
             if number is not None:
-                is_back = is_requeued(frame.body)
+                is_back = is_requeued(frame.body) and not is_first_attempt(frame)
                 wait_ms = self._sparing.defer_ms(self.now_ms, topic, number, is_back=is_back)
                 return self._defer(frame, wait_ms)
         turn = None

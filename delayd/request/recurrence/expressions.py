@@ -15,6 +15,7 @@ successor goes on as its predecessor would have.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -39,6 +40,9 @@ STEP_MS: Final = 1_000
 SEARCHES_MAX: Final = 64
 """More than a bisection of all the milliseconds up to the year 9999 takes."""
 
+REMEMBERED: Final = 10_000
+"""Answers: a step asks for the same again, to know whether an occurrence is the last one."""
+
 _LOOK: Final = timedelta(days=7)
 """No zone changes its offset twice in so short a time."""
 _SECOND: Final = timedelta(seconds=1)
@@ -48,10 +52,11 @@ class BadSeriesError(ValueError):
     """Raised for an expression or a zone that cannot be read, with what is wrong in words."""
 
 
+@lru_cache(REMEMBERED)
 def next_after(cron: str, zone: str, after_ms: int) -> int | None:
     """Return the first occurrence after a time (Unix ms); None if there is none within 50 years.
 
-    Raises BadSeriesError.
+    Takes some 0.1 ms, and up to 50 ms where occurrences are years apart. Raises BadSeriesError.
     """
     try:
         tz = zone_of(zone)

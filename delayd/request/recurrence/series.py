@@ -2,7 +2,8 @@
 
     a request, occurrence 0     the first occurrence after its append time
     an occurrence that is done  the first one after it
-    where others are due too    once: the latest of them; all: each, of the last CATCHUP_MS_MAX
+    where others are due too    once: the latest of them; all: each, of the last CATCHUP_MS_MAX, or
+                                the latest of them if none of these is so young
 
 The step of a master that comes to a record asks here, and writes the answer into the buffer. It is
 true from then on, whoever is master, and whatever the libraries say later.
@@ -54,9 +55,9 @@ def later(series: Series, due_ms: int, now_ms: int) -> Found | None:
     if series.catches_up:
         if due_ms >= now_ms - CATCHUP_MS_MAX:
             return None
-        latest_ms = _bounded(series, due_ms, now_ms)
-        if latest_ms is None or latest_ms > end_ms:
-            return None
+        bounded_ms = _bounded(series, due_ms, now_ms)
+        if bounded_ms is not None and bounded_ms <= end_ms:
+            latest_ms = bounded_ms
     return Found(series._replace(state=_state(series, latest_ms)), latest_ms)
 
 
@@ -92,10 +93,11 @@ def _after(series: Series, number: int, after_ms: int, now_ms: int) -> Found:
 def _missed(series: Series, after_ms: int, now_ms: int) -> int | None:
     """Return the occurrence to catch up with, where one after `after_ms` is due by now."""
     end_ms = now_ms if series.until_ms is None else min(now_ms, series.until_ms)
-    if not series.catches_up:
-        return latest_between(series.cron, series.zone, after_ms, end_ms)
-    found_ms = _bounded(series, after_ms, now_ms)
-    return found_ms if found_ms is not None and found_ms <= end_ms else None
+    if series.catches_up:
+        found_ms = _bounded(series, after_ms, now_ms)
+        if found_ms is not None and found_ms <= end_ms:
+            return found_ms
+    return latest_between(series.cron, series.zone, after_ms, end_ms)
 
 
 def _bounded(series: Series, after_ms: int, now_ms: int) -> int | None:

@@ -26,10 +26,15 @@ def names() -> frozenset[str]:
     return frozenset(listed.split())
 
 
+def is_zone(name: str) -> bool:
+    """Return whether there is a zone of this name."""
+    return name in names()
+
+
 @lru_cache(ZONES_REMEMBERED)
 def zone_of(name: str) -> ZoneInfo:
     """Return a zone by its name; raises UnknownZoneError."""
-    if name not in names():
+    if not is_zone(name):
         raise UnknownZoneError(name)
     place = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
     with place.open("rb") as file:

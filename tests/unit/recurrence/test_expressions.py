@@ -3,6 +3,7 @@
 Source: docs/reference/requests.md, "Series".
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from random import Random
@@ -215,3 +216,48 @@ def test_a_second_reading_holds_what_a_day_may_overtake() -> None:
     start = datetime(2026, 10, 25, tzinfo=UTC) - timedelta(days=1)
     found = list(islice(times_after("*/30 * * * *", "Europe/Berlin", ms(start.isoformat())), 100))
     assert found == [ms(start.isoformat()) + n * HOUR_MS // 2 for n in range(1, 101)]
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        *("60 * * * *", "0,60 * * * *", "0 0-24 * * *", "0 0 0-5 * *", "0 0 1-32 * *"),
+        *("0 0 * 0-12 *", "0 0 * * 1-8", "0 0 * * 8", "0 0 5-2 * *", "0 0 */0 * *", "5/0 * * * *"),
+        *("0 0 L/0 * *", "0 0 * * FRIL", "0 0 * * MONTUE", "0 0 * * MON#6", "0 0 * * MON#0"),
+        *("0 0 * * 5L/2", "0 0 * * 1#2/3", "+5 * * * *", "0 0 * * 1-5#2", "0 0 L-3 * *"),
+        *(
+            "0 0 1,,2 * *",
+            "0 0 1- * *",
+            "0 0 *-5 * *",
+            "0 0 \u0663 * *",
+            "0 0 * * MON,9",
+            "0 0 0 * *",
+        ),
+        *("0 0 * * FRI-MON", "0 0 * 13 *", "0 0 * * L", "0 0 \u0663 * *"),
+    ],
+)
+def test_both_readings_refuse_the_same(cron: str) -> None:
+    """Else a misspelt expression would fail an audit."""
+    with pytest.raises(BadSeriesError):
+        next_after(cron, "UTC", 0)
+    with pytest.raises(ValueError, match=r".+"):
+        next(times_after(cron, "UTC", 0))
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        *("0 0 * * 5L", "0 0 L/2 * *", "0 0 LW/2 * *", "0 0 * * MON#2", "0 0 * JAN-MAR *"),
+        *("0 0 * * 7", "0 0 * * 0-7", "0 0 1/40 * *", "0 0 * * MON-FRI/2", "0 0 */32 * *"),
+    ],
+)
+def test_both_readings_take_the_same(cron: str) -> None:
+    found = [*islice(times_after(cron, "UTC", 0), 30)]
+    assert found == [*islice(_chain(cron), 30)]
+
+
+def _chain(cron: str) -> Iterator[int]:
+    after_ms = 0
+    while (due_ms := next_after(cron, "UTC", after_ms)) is not None:
+        yield due_ms
+        after_ms = due_ms

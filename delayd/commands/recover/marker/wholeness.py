@@ -4,7 +4,8 @@ Its frontier record counts messages that were delivered (with a digest), requeue
 and requests that were answered; R is the last offset that it wrote in each partition of the buffer.
 
 Not seen: that a request has lost its receipt, if its dead letter is there, or the other way round;
-and any settlement but the last one of a partition.
+any settlement but the last one of a partition; and the record of the occurrence that follows one,
+which no count in the frontier covers.
 
 Source: docs/design/lost-markers.md, "What is known".
 """

@@ -13,6 +13,7 @@ from manual_clock import START_MS
 from one_node import Maker, OneNode, nodes_in
 
 from delayd.bus.murmur2 import partition_of
+from delayd.node.delivery import series_step
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.request import Series
 from delayd.request.recurrence import series as recurrence
@@ -301,6 +302,52 @@ def test_no_more_than_a_day_of_them(make: Maker, monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         settle(node)
     assert arrived(node) == [(1, 0), *((n - 45, n * MINUTE_MS) for n in range(47, 51))]
+
+
+def test_of_those_that_are_all_older_than_a_day_the_latest_is_delivered(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs a step."""
+    monkeypatch.setattr(recurrence, "CATCHUP_MS_MAX", 3 * MINUTE_MS)
+    node = make("orders")
+    until = b"%d" % (FIRST_MS + 20 * MINUTE_MS)
+    recur(node, more=[("delayd-catchup", b"all"), ("delayd-until", until)])
+    go_to(node, FIRST_MS)
+    node.clock.now_ms = FIRST_MS + 50 * MINUTE_MS
+    for _ in range(3):
+        settle(node)
+    assert arrived(node) == [(1, 0), (2, 20 * MINUTE_MS)]
+
+
+def test_a_step_that_has_looked_for_long_enough_leaves_series_to_later_ones(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And delivers everything else."""
+    monkeypatch.setattr(series_step, "SPENT_MS_MAX", -1)
+    node = make("orders")
+    for number in range(5):
+        recur(node, id=f"s-{number}")
+    node.send("orders", START_MS)
+    go_to(node, START_MS)
+    assert len(node.read("orders")) == 1 and node.failures == {}
+    monkeypatch.setattr(series_step, "SPENT_MS_MAX", 10_000)
+    go_to(node, START_MS + 20_000)
+    go_to(node, FIRST_MS)
+    assert len(node.read("orders")) == 6
+
+
+def test_a_series_in_a_zone_that_this_node_lacks_waits_for_one_that_has_it(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make("orders")
+    recur(node, more=[("delayd-zone", b"Europe/Berlin")])
+    go_to(node, START_MS)
+    monkeypatch.setattr(series_step, "is_zone", lambda name: False)
+    go_to(node, FIRST_MS)
+    assert arrived(node) == [] and node.read("delayd-dead") == []
+    monkeypatch.undo()
+    go_to(node, FIRST_MS + 20_000)
+    assert arrived(node) == [(1, 0)]
 
 
 def test_an_occurrence_expires_and_the_series_goes_on(make: Maker) -> None:
