@@ -184,6 +184,8 @@ class Passage:
         """Where each topic that is read was at its last survey, by partition."""
         self._absent: set[str] = set()
         """Topics that did not exist when this bridge looked for them."""
+        self._suspects: set[str] = set()
+        """Topics of which nothing had come at the last survey, though something was there."""
         self._closing = ExitStack()
         with ExitStack() as unless_made:
             self._cluster: Cluster = unless_made.enter_context(closing(bus.cluster()))
@@ -210,9 +212,11 @@ class Passage:
                 self._begin(topic, ends)
             at = self._standing(topic)
             behind = {n: end - at[n] for n, end in ends.items() if end > at[n]}
-            if any(at[n] == self._positions[topic][n] for n in behind) and is_read:
+            stands_still = any(at[n] == self._positions[topic][n] for n in behind)
+            if stands_still and topic in self._suspects:
                 log.warning("cancel_events_stalled", topic=topic, partitions=sorted(behind))
                 self._begin(topic, ends)
+            self._suspects = self._suspects - {topic} | ({topic} if stands_still else set())
             self._positions[topic] = at
             figures.lag = sum(behind.values())
             if is_read:
@@ -220,7 +224,7 @@ class Passage:
         except ProducerError:
             raise
         except DelaydError as error:
-            if isinstance(error, TopicMismatchError):
+            if isinstance(error, TopicMismatchError) and self._is_absent(topic):
                 self._absent.add(topic)
             figures.lag, figures.problem = None, str(error)
 
@@ -312,6 +316,13 @@ class Passage:
             self._send_offsets([topic])
             self._producer.commit(TIMEOUT_MS)
         log.info("cancel_events_read", topic=topic, offsets=begin, group=self._group)
+
+    def _is_absent(self, topic: str) -> bool:
+        """Return whether brokers say that there is no such topic; not: that they do not tell."""
+        try:
+            return topic not in self._cluster.describe([topic], SURVEY_TIMEOUT_MS)
+        except DelaydError:
+            return False
 
     def _note_lost(self, topic: str, what: str) -> None:
         self._figures[topic].lost += 1

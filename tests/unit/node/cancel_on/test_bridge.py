@@ -11,7 +11,7 @@ from one_node import OneNode, wait_for
 
 from delayd.bus.memory import MemoryKafka
 from delayd.config.cancel_on import CancelOn
-from delayd.errors import FencedError, ProducerError
+from delayd.errors import FencedError, ProducerError, TopicMismatchError
 from delayd.node.cancel_on.bridge import CancelBridge, Figures, Passage, bridge_id
 
 RULES = {"payments": [CancelOn(topic="payments", id="/order", where={"/status": "paid"})]}
@@ -191,7 +191,30 @@ def test_a_reader_that_stands_still_begins_anew(
     pay(node.kafka, "7")
     assert not way.turn()
     way.survey("payments")
+    assert way._consumers["payments"] is deaf, "it may have come just now"
+    way.survey("payments")
     assert way._consumers["payments"] is not deaf and way.turn()
+
+
+def test_what_was_there_before_nodes_might_read_it_does_not_count(node: OneNode) -> None:
+    """A refusal is no sign that there was no topic."""
+    way = Bridge(node).passage()
+    pay(node.kafka, "old")
+    node.kafka.hidden.add("payments")
+    ends = way._cluster.end_offsets
+
+    def refused(topic: str, timeout_ms: int, *, committed: bool) -> dict[int, int]:
+        if topic in node.kafka.hidden:
+            raise TopicMismatchError("TOPIC_AUTHORIZATION_FAILED")
+        return ends(topic, timeout_ms, committed=committed)
+
+    way._cluster.end_offsets = refused  # type: ignore[method-assign]
+    way.survey("payments")
+    node.kafka.hidden.clear()
+    way.survey("payments")
+    pay(node.kafka, "new")
+    way.turn()
+    assert [id for id, _ in cancels(node)] == [b"new"]
 
 
 def test_one_topic_that_is_missing_keeps_no_other_from_being_read(node: OneNode) -> None:
