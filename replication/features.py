@@ -27,6 +27,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",
     "rules-6": "0.2.0",
+    "rules-7": "0.2.0",
 }
 """All features, and the first release of delayd that knows each."""
 

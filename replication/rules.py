@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replication.settings import SERIES_RULES, STEADY_RULES, WISHES_RULES
+from replication.settings import RESCHEDULE_RULES, SERIES_RULES, STEADY_RULES, WISHES_RULES
 
 
 class Barrier(NamedTuple):
@@ -98,3 +98,8 @@ def knows_wishes(version: int) -> bool:
 def knows_series(version: int) -> bool:
     """Return whether a version is 6 or later (`SERIES_RULES`)."""
     return version >= SERIES_RULES
+
+
+def knows_reschedule(version: int) -> bool:
+    """Return whether a version is 7 or later (`RESCHEDULE_RULES`)."""
+    return version >= RESCHEDULE_RULES

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
-RULES_VERSION = 6
+RULES_VERSION = 7
 """Version of the ingest rules that a new cluster is made with."""
 
 SMOOTHING_RULES = 3
@@ -29,7 +29,18 @@ SERIES_RULES = 6
 """The first version in which a request may ask for a series (docs/design/series.md). Older ones
 refuse its headers."""
 
-RULES_KNOWN: Final = (2, SMOOTHING_RULES, STEADY_RULES, WISHES_RULES, SERIES_RULES)
+RESCHEDULE_RULES = 7
+"""The first version in which a request may give what is pending another due time
+(docs/design/rescheduling.md). Older ones refuse its operations."""
+
+RULES_KNOWN: Final = (
+    2,
+    SMOOTHING_RULES,
+    STEADY_RULES,
+    WISHES_RULES,
+    SERIES_RULES,
+    RESCHEDULE_RULES,
+)
 """Versions that this package follows; a node that reads another one must stop."""
 
 TOPIC_ROLES: Final = ("buffer", "frontier", "receipts", "dead")

@@ -202,7 +202,7 @@ class Rules:
         )
         """By partition."""
         self.barriers: list[tuple[int, int]] = []
-        """Partition and offset of what switched a partition to rules 6."""
+        """Partition and offset of what switched a partition to the newest rules."""
         self._sent: dict[str, tuple[object, ...]] = {}
         """By source: what must be the same for two requests to be."""
         for request in requests:
@@ -225,7 +225,7 @@ class Rules:
             self._take(request, as_of_ms)
 
     def _switch(self, barrier: Request) -> None:
-        """Rule by versions 4 to 6 what comes behind the first barrier of a partition."""
+        """Rule by versions 4 and later what comes behind the first barrier of a partition."""
         before = self.times[barrier.partition]
         if not isinstance(before, SteadyTimes):
             self.barriers.append((barrier.partition, barrier.offset))
@@ -233,7 +233,7 @@ class Rules:
             self.times[barrier.partition].floor_ms = before.floor_ms
 
     def _knows(self, version: int, request: Request, rules_version: int) -> bool:
-        """Return whether this version or a later one rules a record: barriers switch to 6."""
+        """Return whether this version or a later one rules a record: barriers switch to the newest."""
         is_switched = any(partition == request.partition for partition, _ in self.barriers)
         return rules_version >= version or is_switched
 

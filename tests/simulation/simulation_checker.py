@@ -144,14 +144,14 @@ class Checker:
         """Check that each frontier names the barriers below its O, and needs who knows them."""
         for step in self.steps:
             named = sorted(
-                [partition, offset, 6]
+                [partition, offset, RULES_VERSION]
                 for partition, offset in self.rules.barriers
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
             assert found == (3 if named else 2, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
-            assert sorted(needs) == (["barriers", "rules-6"] if named else []), needs
+            assert sorted(needs) == (["barriers", f"rules-{RULES_VERSION}"] if named else []), needs
 
     def check_now(self) -> None:
         """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
