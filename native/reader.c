@@ -89,7 +89,16 @@ void delayd_reader_fetch(struct reader *reader, uint64_t messages_max, int timeo
     size_t most = messages_max < MESSAGES_MAX ? (size_t)messages_max : MESSAGES_MAX;
     *fetched = (struct fetched){0};
     let_go(reader);
-    ssize_t got = rdkafka.consume_batch_queue(reader->queue, timeout_ms, reader->messages, most);
+    /* With a time-out librdkafka waits until all of them are there: so wait for one, then ask for what is there. */
+    size_t first = timeout_ms > 0 && most > 0 ? 1 : 0;
+    ssize_t got = 0;
+    if (first > 0)
+        got = rdkafka.consume_batch_queue(reader->queue, timeout_ms, reader->messages, first);
+    if (got == (ssize_t)first && most > first) {
+        ssize_t more = rdkafka.consume_batch_queue(reader->queue, 0, reader->messages + got, most - first);
+        if (more > 0 || got == 0) /* what there is comes first: an error is told again */
+            got += more;
+    }
     if (got < 0) {
         fetched->error = rdkafka.last_error();
         return;

@@ -84,6 +84,8 @@ class ConfluentConsumer:
         self._client: Client | None = None
         self._start_offsets: dict[int, int] = {}
         self._failure: DelaydError | None = None
+        self._is_drained = False
+        """The last poll gave all that was there: the next one waits at once."""
         self._existence = Existence(topic, 0)
         self._progress = Progress(topic, 0)
 
@@ -114,15 +116,13 @@ class ConfluentConsumer:
         if self._failure is not None:
             raise self._failure
         try:
-            # With a time-out librdkafka waits until a whole batch is there; so ask for what is
-            # there, and only then wait, for one.
-            messages = self._consume(records_max, 0)
+            is_waiting = self._is_drained and timeout_ms > 0
+            messages = [] if is_waiting else self._consume(records_max, 0)
             if not messages and timeout_ms > 0:
                 timeout_ms -= self._check_existence(timeout_ms)
                 timeout_ms -= self._check_progress(timeout_ms)
-                messages = self._consume(1, timeout_ms)
-                if messages and records_max > 1:
-                    messages = _joined(messages, self._consume(records_max - 1, 0))
+                messages = self._waited_for(records_max, timeout_ms)
+            self._is_drained = len(messages) < records_max
         except KafkaException as error:
             self._fail(_consumer_error(self._topic, error.args[0]))
         if isinstance(messages, FlatMessages):
@@ -143,6 +143,17 @@ class ConfluentConsumer:
         elif self._client is not None:
             self._client.close()
         self._client = self._flat = None
+
+    def _waited_for(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
+        """Wait for one message; return what is there then."""
+        if self._flat is not None:
+            return self._flat.consume(messages_max, timeout_ms)
+        assert self._client is not None, "only poll calls this"
+        # librdkafka would wait until a whole batch is there.
+        messages = self._client.consume(1, timeout_ms / 1000)
+        if messages and messages_max > 1:
+            messages += self._client.consume(messages_max - 1, 0)
+        return messages
 
     def _consume(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
         if self._flat is not None:
@@ -230,16 +241,6 @@ class ConfluentConsumer:
     def _fail(self, failure: DelaydError) -> None:
         self._failure = failure
         raise failure
-
-
-def _joined(
-    messages: list[Message] | FlatMessages, more: list[Message] | FlatMessages
-) -> list[Message] | FlatMessages:
-    if isinstance(messages, FlatMessages):
-        assert isinstance(more, FlatMessages), "one client gives one kind of messages"
-        return messages.with_more(more)
-    assert not isinstance(more, FlatMessages), "one client gives one kind of messages"
-    return messages + more
 
 
 _new = tuple.__new__

@@ -41,7 +41,7 @@ class FlatFault(NamedTuple):
 
 
 class FlatMessages:
-    """Messages of one or more fetches."""
+    """Messages of one fetch."""
 
     def __init__(self, records: FlatRecords, faults: list[FlatFault], count: int) -> None:
         self.records = records
@@ -51,12 +51,6 @@ class FlatMessages:
 
     def __len__(self) -> int:
         return self._count
-
-    def with_more(self, more: "FlatMessages") -> "FlatMessages":
-        """Return these messages, and behind them more."""
-        return FlatMessages(
-            self.records + more.records, self.faults + more.faults, len(self) + len(more)
-        )
 
 
 def open_flat(library: Library, properties: Properties) -> "FlatReader | None":

@@ -1,9 +1,10 @@
 """The native library: hot paths in C, where it was built; the same in Python, where it was not.
 
 `native/` at the top has its source, and `native/build.py` builds it with any C compiler, when
-delayd is installed. The library knows nothing of Python: it is called through ctypes, which lets go
-of the interpreter's lock meanwhile, and one build serves every version of Python. It runs where it
-was built: `DELAYD_NATIVE=0` turns it off; another value but 1 is the path of the library to load.
+delayd is installed. The library knows nothing of Python: it is called through ctypes, and one build
+serves every version of Python. Long calls let go of the interpreter's lock meanwhile. It runs where
+it was built: `DELAYD_NATIVE=0` turns it off; another value but 1 is the path of the library to
+load.
 
 Invariants:
 - it gives what the Python path beside the call gives, byte for byte, or nothing: then that path
@@ -16,16 +17,19 @@ Source: docs/adr/0021-native-library.md.
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 """DELAYD_INTERFACE of `native/library.h`, which this module was written for."""
 SWITCH: Final = "DELAYD_NATIVE"
 """The variable of the environment that turns it on or off."""
 BUILT: Final = Path(__file__).parents[1] / "libdelayd.native.so"
 """Where `native/build.py` puts the library."""
+SHORT_BYTES: Final = 64 * 1024
+"""A call that goes over fewer bytes, some 30 us of work, keeps the interpreter's lock. To let go of
+it is to hand it over, and to get it back takes up to 5 ms while another thread runs in Python."""
 SLOT_MS: Final = 1_000
 PLACE_BYTES: Final = 20
 FRAME_BYTES_MIN: Final = 41
@@ -54,6 +58,25 @@ class Scan(NamedTuple):
     """By due time: packed places in the order of the file."""
 
 
+class Call:
+    """A function of the library."""
+
+    def __init__(
+        self, library: "Library", name: str, restype: Any, argtypes: Sequence[Any]
+    ) -> None:
+        """`restype`, `argtypes`: of ctypes."""
+        self.free = getattr(library.handle, name)
+        """Lets go of the interpreter's lock."""
+        self.held = getattr(library.holding, name)
+        """Keeps it: for what is short whatever it goes over."""
+        for function in (self.free, self.held):
+            function.restype, function.argtypes = restype, argtypes
+
+    def over(self, size_bytes: int) -> Any:
+        """Return the function, for a call that goes over so many bytes."""
+        return self.held if size_bytes < SHORT_BYTES else self.free
+
+
 class Library:
     """One loaded library. Any number of threads may call it at once."""
 
@@ -61,6 +84,8 @@ class Library:
         """Load it. Raises OSError, also for a library of another interface."""
         self.path = str(path)
         library = self.handle = ctypes.CDLL(self.path)
+        self.holding = ctypes.PyDLL(self.path)
+        """The same library; its calls keep the interpreter's lock."""
         try:
             library.delayd_interface.restype = ctypes.c_uint32
             built_for = library.delayd_interface()

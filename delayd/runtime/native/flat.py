@@ -4,10 +4,9 @@ Not here: what a record is (`delayd.bus.flat`).
 """
 
 import ctypes
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
+from delayd.runtime.native import Call, Library
 
 STRETCHES_MAX: Final = 64
 """Room for so many stretches at first; more of them take a second look."""
@@ -63,29 +62,22 @@ class Survey(NamedTuple):
 class Surveyor:
     """What the library says of flat records. Any number of threads may ask."""
 
-    def __init__(self, library: "Library") -> None:
-        self._survey = library.handle.delayd_survey
-        self._survey.restype = ctypes.c_int
-        self._survey.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.POINTER(_Survey),
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-        )
-        self._skip = library.handle.delayd_skip
-        self._skip.restype = ctypes.c_size_t
-        self._skip.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64)
+    def __init__(self, library: Library) -> None:
+        bytes_of = (ctypes.c_void_p, ctypes.c_size_t)
+        found = (ctypes.POINTER(_Survey), ctypes.c_void_p, ctypes.c_size_t)
+        self._survey = Call(library, "delayd_survey", ctypes.c_int, (*bytes_of, *found))
+        counted = (*bytes_of, ctypes.c_uint64)
+        self._skip = Call(library, "delayd_skip", ctypes.c_size_t, counted)
 
     def survey(self, data: bytearray, begin: int, end: int) -> Survey:
         """Look through the records of `data[begin:end]`. ValueError if they are not whole."""
         if begin == end:
             return Survey(0, 0, 0, ())
         found, first = _Survey(), ctypes.c_char.from_buffer(data, begin)
-        room = STRETCHES_MAX
+        room, survey = STRETCHES_MAX, self._survey.over(end - begin)
         while True:
             stretches = (_Stretch * room)()
-            if self._survey(ctypes.addressof(first), end - begin, found, stretches, room):
+            if survey(ctypes.addressof(first), end - begin, found, stretches, room):
                 break
             if found.stretches < room:
                 raise ValueError("these bytes are no flat records")
@@ -101,5 +93,6 @@ class Surveyor:
         if begin == end or count == 0:
             return begin
         first = ctypes.c_char.from_buffer(data, begin)
-        skipped: int = self._skip(ctypes.addressof(first), end - begin, count)
+        skip = self._skip.over(end - begin)
+        skipped: int = skip(ctypes.addressof(first), end - begin, count)
         return begin + skipped

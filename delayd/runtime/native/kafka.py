@@ -12,10 +12,9 @@ Invariants:
 import ctypes
 from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
+from delayd.runtime.native import Call, Library
 
 PLUGINS: Final = "plugin.library.paths"
 PLUGIN_SEPARATOR: Final = ";"
@@ -77,7 +76,7 @@ class FetchError(Exception):
         self.code = code
 
 
-def readable(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
+def readable(library: Library, properties: dict[str, Any]) -> dict[str, Any]:
     """Return the properties with which a client is made that can be read in C.
 
     Its log lines wait in a queue of librdkafka's, which every fetch empties."""
@@ -85,13 +84,13 @@ def readable(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
     return known(library, kept) | {"log.queue": True}
 
 
-def known(library: "Library", properties: dict[str, Any]) -> dict[str, Any]:
+def known(library: Library, properties: dict[str, Any]) -> dict[str, Any]:
     """Return the properties with which a client is made whose handle is told."""
     plugins = [properties[PLUGINS]] if properties.get(PLUGINS) else []
     return properties | {PLUGINS: PLUGIN_SEPARATOR.join([*plugins, library.path])}
 
 
-def client_made(library: "Library", make: Callable[[], Any]) -> tuple[Any, int]:
+def client_made(library: Library, make: Callable[[], Any]) -> tuple[Any, int]:
     """Make a client with `make`, of `known` properties, in this thread; return what it returned,
     and the client's `struct client`. OSError if librdkafka did not tell it."""
     told = library.handle.delayd_client_made
@@ -107,7 +106,7 @@ def client_made(library: "Library", make: Callable[[], Any]) -> tuple[Any, int]:
 class KafkaReader:
     """Reads one client in C."""
 
-    def __init__(self, library: "Library", make: Callable[[], Any]) -> None:
+    def __init__(self, library: Library, make: Callable[[], Any]) -> None:
         """Make a client with `make`, of `readable` properties, in this thread; `client` is what it
         returned. OSError if librdkafka did not tell its handle."""
         handle = library.handle
@@ -115,20 +114,12 @@ class KafkaReader:
         handle.delayd_reader_open.argtypes = (ctypes.c_void_p,)
         self._close = handle.delayd_reader_close
         self._close.restype, self._close.argtypes = None, (ctypes.c_void_p,)
-        self._fetch = handle.delayd_reader_fetch
-        self._fetch.restype = None
-        self._fetch.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_int,
-            ctypes.POINTER(_Fetched),
-        )
-        self._take = handle.delayd_reader_take
-        self._take.restype = None
-        self._take.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        self._log = handle.delayd_reader_log
-        self._log.restype = ctypes.c_int
-        self._log.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+        wanted = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.POINTER(_Fetched))
+        self._fetch = Call(library, "delayd_reader_fetch", None, wanted)
+        places = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self._take = Call(library, "delayd_reader_take", None, places)
+        line = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+        self._log = Call(library, "delayd_reader_log", ctypes.c_int, line)
         self._line = ctypes.create_string_buffer(LOG_LINE_BYTES)
         self._lock = Lock()
         self.client, made = client_made(library, make)
@@ -138,11 +129,12 @@ class KafkaReader:
             raise OSError("there is no memory to read a client")
 
     def fetch(self, messages_max: int, timeout_ms: int) -> Fetched:
-        """Return up to so many messages; wait for the first for so long. Raises FetchError."""
+        """Return up to so many messages; wait for the first for so long, and for no other. Raises
+        FetchError."""
         with self._lock:
             assert self._reader is not None, "a client is not read after it was closed"
             found = _Fetched()
-            self._fetch(self._reader, messages_max, timeout_ms, found)
+            self._fetch.free(self._reader, messages_max, timeout_ms, found)
             if found.error:
                 raise FetchError(found.error)
             if not found.messages:
@@ -150,7 +142,7 @@ class KafkaReader:
             records = bytearray(max(1, found.record_bytes))
             events = (_Event * found.events)()
             to = ctypes.c_char.from_buffer(records)
-            self._take(self._reader, ctypes.addressof(to), events)
+            self._take.over(len(records))(self._reader, ctypes.addressof(to), events)
             del to
             if not found.record_bytes:
                 records.clear()
@@ -165,7 +157,7 @@ class KafkaReader:
         lines: list[tuple[int, str]] = []
         with self._lock:
             while self._reader is not None and len(lines) < LOG_LINES_MAX:
-                severity = self._log(self._reader, self._line, LOG_LINE_BYTES)
+                severity = self._log.held(self._reader, self._line, LOG_LINE_BYTES)
                 if severity < 0:
                     break
                 lines.append((severity, self._line.value.decode(errors="replace")))

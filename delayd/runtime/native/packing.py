@@ -6,10 +6,9 @@ Not here: what a replica makes of it (`delayd.node.replica.flat_ingest`).
 import ctypes
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
+from delayd.runtime.native import Call, Library
 
 PACKED_MAX: Final = 1_024
 ROOM_KEPT_BYTES: Final = 4 * 1024 * 1024
@@ -178,22 +177,16 @@ class Packer:
 
     def __init__(
         self,
-        library: "Library",
+        library: Library,
         limits: Limits,
         *,
         lanes: int,
         run_min: int,
     ) -> None:
         """`limits` of the cluster; `run_min`: fewer plain records in a row are left to Python."""
-        self._pack = library.handle.delayd_pack
-        self._pack.restype = ctypes.c_int
-        self._pack.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.POINTER(_Rules),
-            ctypes.POINTER(_Room),
-            ctypes.POINTER(_Result),
-        )
+        structures = map(ctypes.POINTER, (_Rules, _Room, _Result))
+        wanted = (ctypes.c_void_p, ctypes.c_size_t, *structures)
+        self._pack = Call(library, "delayd_pack", ctypes.c_int, wanted)
         self._limits = limits  # of whose prefix the library keeps the address
         self._rules = _Rules(limits=limits, lanes=lanes, run_min=run_min)
         self._cursors = (_Cursor * lanes)()
@@ -215,7 +208,8 @@ class Packer:
         self._make_room(2 * (end - begin))
         self._set(rules)
         result, first = _Result(), ctypes.c_char.from_buffer(data, begin)
-        is_done = self._pack(ctypes.addressof(first), end - begin, self._rules, self._room, result)
+        pack = self._pack.over(end - begin)
+        is_done = pack(ctypes.addressof(first), end - begin, self._rules, self._room, result)
         if not is_done:
             raise ValueError("these bytes are no flat records")
         found = int(result.others) or self._run(data, begin, result)

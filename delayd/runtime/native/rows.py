@@ -6,8 +6,9 @@ Not here: what becomes of them (`delayd.node.replica.row_ingest`).
 import ctypes
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from delayd.runtime.native import Call, Library
 from delayd.runtime.native.packing import (
     ROOM_KEPT_BYTES,
     TOPIC_BYTES,
@@ -17,9 +18,6 @@ from delayd.runtime.native.packing import (
     some_of,
     topics_at,
 )
-
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
 
 ROWS_MAX: Final = 1_024
 OTHER, PLAIN, KEYED, CANCEL = range(4)
@@ -98,19 +96,13 @@ class RowReader:
     """Reads rows, and keeps the room for them. Used by one thread."""
 
     def __init__(
-        self, library: "Library", limits: Limits, *, lanes: int, uncounted: Sequence[str]
+        self, library: Library, limits: Limits, *, lanes: int, uncounted: Sequence[str]
     ) -> None:
         """`limits` of the cluster; `uncounted`: names of headers that are no part of what a
         request asks for, in lower case, perhaps with a `*` at the end."""
-        self._read = library.handle.delayd_rows
-        self._read.restype = ctypes.c_int
-        self._read.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.POINTER(_Rules),
-            ctypes.POINTER(_Room),
-            ctypes.POINTER(_Result),
-        )
+        structures = map(ctypes.POINTER, (_Rules, _Room, _Result))
+        wanted = (ctypes.c_void_p, ctypes.c_size_t, *structures)
+        self._read = Call(library, "delayd_rows", ctypes.c_int, wanted)
         names = [(name.removesuffix("*").encode(), name.endswith("*")) for name in uncounted]
         assert not any(b"*" in name for name, _ in names), "a * is at the end of a name"
         self._kept = limits, names
@@ -133,7 +125,8 @@ class RowReader:
             self._room.frames = address_of(self._frames)
             self._room.frames_max = len(self._frames)
         result, first = _Result(), ctypes.c_char.from_buffer(data, begin)
-        is_done = self._read(ctypes.addressof(first), end - begin, self._rules, self._room, result)
+        read = self._read.over(end - begin)
+        is_done = read(ctypes.addressof(first), end - begin, self._rules, self._room, result)
         if not is_done:
             raise ValueError("these bytes are no flat records")
         found = Rows(

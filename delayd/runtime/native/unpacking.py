@@ -7,12 +7,12 @@ Not here: which messages, and where the records go (`delayd.node.delivery.flat_s
 import ctypes
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
+from delayd.runtime.native import Call, Library
 
 UNPACKED_MAX: Final = 1_024
 TARGETS_MAX: Final = 64
@@ -111,20 +111,11 @@ class Unpacking(NamedTuple):
 class Unpacker:
     """Unpacks runs of plain messages. Used by one thread."""
 
-    def __init__(self, library: "Library", *, run_min: int) -> None:
+    def __init__(self, library: Library, *, run_min: int) -> None:
         """`run_min`: fewer plain messages in a row are left to Python."""
-        self._unpack = library.handle.delayd_unpack
-        self._unpack.restype = None
-        self._unpack.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_int64,
-            ctypes.c_uint32,
-            ctypes.POINTER(_Room),
-            ctypes.POINTER(_Result),
-        )
+        frames = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
+        told = (ctypes.c_int64, ctypes.c_uint32, ctypes.POINTER(_Room), ctypes.POINTER(_Result))
+        self._unpack = Call(library, "delayd_unpack", None, (*frames, *told))
         self._run_min = run_min
         self._unpacked = bytearray(UNPACKED_MAX * _UNPACKED.size)
         self._targets = bytearray(TARGETS_MAX * _TARGET.size)
@@ -140,7 +131,7 @@ class Unpacker:
         records = bytearray(min(room_bytes, RECORDS_BYTES_MAX))
         room = _Room(*map(_address, (self._unpacked, self._targets, records)), len(records))
         result = _Result()
-        self._unpack(
+        self._unpack.over(size)(
             _address(data, at),
             size,
             numbers.buffer_info()[0] + first * ENTRY_BYTES,
@@ -169,8 +160,13 @@ class Unpacker:
         )
 
 
+@cache
+def _gather(library: Library) -> Call:
+    return Call(library, "delayd_gather", ctypes.c_int, _GATHER)
+
+
 def gather(
-    library: "Library", file: int, frames: Frames, entries: range, at: int, base: int, end: int
+    library: Library, file: int, frames: Frames, entries: range, at: int, base: int, end: int
 ) -> int | None:
     """Read the frames of these entries from an open file into the data, from `at` on; return where
     they end there. `base`, `end`: the position of the file's first byte, and of the one behind the
@@ -178,10 +174,10 @@ def gather(
     numbers, data = frames
     first, after = entries.start * FIELDS, entries.stop * FIELDS
     size = sum(numbers[first + LENGTH_FIELD : after : FIELDS])
-    call = library.handle.delayd_gather
-    call.restype, call.argtypes = ctypes.c_int, _GATHER
     place = numbers.buffer_info()[0] + entries.start * ENTRY_BYTES
-    is_read = call(file, place, len(entries), base, end, _address(data, at), size)
+    is_read = _gather(library).over(size)(
+        file, place, len(entries), base, end, _address(data, at), size
+    )
     return at + size if is_read else None
 
 

@@ -8,12 +8,10 @@ Invariant: the producer lives as long as one of these calls: whoever calls holds
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from delayd.runtime.native import Call, Library
 from delayd.runtime.native.kafka import client_made
-
-if TYPE_CHECKING:
-    from delayd.runtime.native import Library
 
 WHY_BYTES: Final = 256
 TOPIC_BYTES: Final = 256
@@ -63,22 +61,14 @@ class Written(NamedTuple):
 class KafkaWriter:
     """Writes to one producer in C. Used by one thread."""
 
-    def __init__(self, library: "Library", make: Callable[[], Any]) -> None:
+    def __init__(self, library: Library, make: Callable[[], Any]) -> None:
         """Make a producer with `make`, of `known` properties (`kafka.py`), in this thread; OSError
         if librdkafka did not tell its handle. `take_client` gives it."""
-        self._write = library.handle.delayd_write
-        self._write.restype = None
-        self._write.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_char_p),
-            ctypes.c_uint32,
-            ctypes.POINTER(_Written),
-        )
-        self._failures = library.handle.delayd_failures
-        self._failures.restype = ctypes.c_uint32
-        self._failures.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+        records = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+        told = (ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint32, ctypes.POINTER(_Written))
+        self._write = Call(library, "delayd_write", None, (*records, *told))
+        lost = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+        self._failures = Call(library, "delayd_failures", ctypes.c_uint32, lost)
         self._client, self._made = client_made(library, make)
 
     def take_client(self) -> Any:
@@ -91,16 +81,16 @@ class KafkaWriter:
         names = (ctypes.c_char_p * len(topics))(*(topic.encode() for topic in topics))
         first, written = ctypes.c_char.from_buffer(data, begin), _Written()
         place = ctypes.addressof(first)
-        self._write(self._made, place, end - begin, names, len(topics), written)
+        self._write.over(end - begin)(self._made, place, end - begin, names, len(topics), written)
         topic = topics[written.topic] if written.error else ""
         why = written.why.decode(errors="replace")
         return Written(written.bytes, written.error, why, topic)
 
     def failures(self) -> list[Failure]:
         """Return what was lost by now, as far as it is kept, in the order in which it was lost."""
-        count = self._failures(self._made, None, 0)
+        count = self._failures.held(self._made, None, 0)
         if not count:
             return []
         room = (_Failure * count)()
-        self._failures(self._made, room, count)
+        self._failures.held(self._made, room, count)
         return [Failure(each.code, each.topic.decode(), each.partition) for each in room]

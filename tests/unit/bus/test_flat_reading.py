@@ -103,7 +103,7 @@ def test_what_was_fetched_and_not_taken_is_let_go(
     held = 0
     for _ in range(POLLS_MAX):
         found = _Fetched()
-        reader._fetch(reader._reader, 10, 50, found)
+        reader._fetch.free(reader._reader, 10, 50, found)
         held += found.messages
         if held > 50:
             break
