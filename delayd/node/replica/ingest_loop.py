@@ -23,6 +23,10 @@ POLL_MS = 50
 FOLLOW_PAUSE_MS = 20
 """A follower reads the records of this time at once: to wake up for each batch of the brokers costs
 more than to take in its records."""
+LEAD_PAUSE_MS = 8
+"""The same for a master, while all that comes is for later."""
+SOON_MS = 1_000
+"""A master pauses when nothing has come for so long that a step may want at once."""
 PAUSE_RECORDS_MAX = 500
 """After more of them it reads on: it has to catch up."""
 NOTE_MS = 500
@@ -67,6 +71,8 @@ class IngestLoop:
         """When a checkpoint was last tried: without room there is none."""
         self.rejects: Counter[str] = Counter()
         """Requests that were refused, by reason."""
+        self._soon_count, self._soon_ms = replica.soon_count, self.checkpointed_ms
+        """What was stored for a step to come, when that was last seen to change, and when."""
         self._noted_ms = self.checkpointed_ms
         self.read_to: tuple[int, ...] = replica.reached
         """The next offset to read, by partition, as of NOTE_MS ago at most."""
@@ -94,7 +100,7 @@ class IngestLoop:
                 if self._replica.takes_in():
                     count = self._ingest(timeout_ms)
                     if 0 < count < PAUSE_RECORDS_MAX:
-                        self._replica.pause_ingest(FOLLOW_PAUSE_MS)
+                        self._pause()
                 else:
                     self._stopping.wait(timeout_ms / 1000)
                 is_splitting = self._replica.split_some(self._clock.wall_ms())
@@ -120,6 +126,17 @@ class IngestLoop:
         self.rejects.update(each.reject.reason.slug for each in rejected)
         self.delay_ms = self._clock.wall_ms() - records[0].append_ms
         return len(records)
+
+    def _pause(self) -> None:
+        """Let records come in, unless somebody waits for them."""
+        if not self._replica.has_listener:
+            self._replica.pause_ingest(FOLLOW_PAUSE_MS)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._replica.soon_count != self._soon_count:
+            self._soon_count, self._soon_ms = self._replica.soon_count, now_ms
+        if now_ms - self._soon_ms >= SOON_MS:
+            self._stopping.wait(LEAD_PAUSE_MS / 1000)
 
     def _note_place(self) -> None:
         partitions = range(self._replica.settings.partitions)

@@ -84,6 +84,8 @@ class Replica:
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
         self._listener: ArrivalListener | None = None
+        self.soon_count = 0
+        """Times that something was stored which its listener had to be told."""
         self._is_awaited = False  # by a takeover
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
@@ -215,6 +217,8 @@ class Replica:
                 self._epochs[partition] = epoch
             self.ingested_count += piece.count
             if self._listener is not None:
+                told_ms = self._listener.told_ms
+                self.soon_count += any(entry.due_ms <= told_ms for entry in entries)
                 self._listener.arrived(entries)
             self.changed.notify_all()
 
@@ -247,6 +251,7 @@ class Replica:
             self._states, self._epochs[partition] = states, run.leader_epoch
             self.ingested_count += run.taken
             if self._listener is not None:
+                self.soon_count += bool(entries)
                 self._listener.arrived(entries)
             self.changed.notify_all()
         return True
@@ -298,15 +303,15 @@ class Replica:
             finally:
                 self._is_awaited = False
 
-    def pause_ingest(self, pause_ms: int) -> None:
-        """Wait so long, unless what comes is needed: by a master, by a takeover, or to catch up."""
-        with self.changed:
-            self.changed.wait_for(self._is_urgent, pause_ms / 1000)
+    @property
+    def has_listener(self) -> bool:
+        """True if a mastership of this node plans by what is stored."""
+        return self._listener is not None
 
-    def _is_urgent(self) -> bool:
-        newest = self.newest
-        has_all = newest is None or newest.record.frontier.reached_by(self.ingested)
-        return self._is_awaited or self._listener is not None or not has_all
+    def pause_ingest(self, pause_ms: int) -> None:
+        """Wait so long, unless what comes is needed: by a takeover, or by a master."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._is_awaited or self.has_listener, pause_ms / 1000)
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""

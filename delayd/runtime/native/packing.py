@@ -190,6 +190,8 @@ class Packer:
         self._limits = limits  # of whose prefix the library keeps the address
         self._rules = _Rules(limits=limits, lanes=lanes, run_min=run_min)
         self._cursors = (_Cursor * lanes)()
+        self._set_cursors: object = None
+        """What they were set to."""
         self._packed = bytearray(PACKED_MAX * _PACKED.size)
         self._groups = bytearray(PACKED_MAX * _GROUP.size)
         self._tallies = bytearray(PACKED_MAX * _TALLY.size)
@@ -230,9 +232,11 @@ class Packer:
         to.covered_below, to.cursors = 0, None
         if rules.covered is not None:
             to.covered_below, cursors = rules.covered
-            for lane, (due_ms, partition, offset) in enumerate(cursors):
-                at = self._cursors[lane]
-                at.due_ms, at.partition, at.offset = due_ms, partition, offset
+            if cursors is not self._set_cursors:
+                self._set_cursors = cursors
+                for lane, (due_ms, partition, offset) in enumerate(cursors):
+                    at = self._cursors[lane]
+                    at.due_ms, at.partition, at.offset = due_ms, partition, offset
             to.cursors = self._cursors
 
     def _run(self, data: bytearray, begin: int, result: _Result) -> Run:
