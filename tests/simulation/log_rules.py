@@ -233,7 +233,7 @@ class Rules:
             self.times[barrier.partition].floor_ms = before.floor_ms
 
     def _knows(self, version: int, request: Request, rules_version: int) -> bool:
-        """Return whether this version or a later one rules a record: barriers switch to the newest."""
+        """Return whether a record has this version or a later one. Barriers switch to the last."""
         is_switched = any(partition == request.partition for partition, _ in self.barriers)
         return rules_version >= version or is_switched
 

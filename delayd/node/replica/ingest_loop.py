@@ -71,7 +71,7 @@ class IngestLoop:
         """When a checkpoint was last tried: without room there is none."""
         self.rejects: Counter[str] = Counter()
         """Requests that were refused, by reason."""
-        self._soon_count, self._soon_ms = replica.soon_count, self.checkpointed_ms
+        self._soon_count, self._soon_ms = 0, self.checkpointed_ms
         """What was stored for a step to come, when that was last seen to change, and when."""
         self._noted_ms = self.checkpointed_ms
         self.read_to: tuple[int, ...] = replica.reached
@@ -129,12 +129,13 @@ class IngestLoop:
 
     def _pause(self) -> None:
         """Let records come in, unless somebody waits for them."""
-        if not self._replica.has_listener:
+        if not self._replica.arrivals.has_listener:
             self._replica.pause_ingest(FOLLOW_PAUSE_MS)
             return
         now_ms = self._clock.monotonic_ms()
-        if self._replica.soon_count != self._soon_count:
-            self._soon_count, self._soon_ms = self._replica.soon_count, now_ms
+        soon_count = self._replica.arrivals.soon_count
+        if soon_count != self._soon_count:
+            self._soon_count, self._soon_ms = soon_count, now_ms
         if now_ms - self._soon_ms >= SOON_MS:
             self._stopping.wait(LEAD_PAUSE_MS / 1000)
 

@@ -32,7 +32,7 @@ from delayd.node.replica.switching import (
     refuse_passed,
     refuse_unreadable,
 )
-from delayd.node.replica.told import ArrivalListener, Pending, Rejected
+from delayd.node.replica.told import ArrivalListener, Arrivals, Pending, Rejected
 from delayd.node.replica.unknown_past import past_of
 from delayd.request import RequestLimits
 from delayd.runtime.native.packing import PackRules, Run
@@ -83,9 +83,7 @@ class Replica:
         """Called when the disk is short: exports and snapshots give their room back."""
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
-        self._listener: ArrivalListener | None = None
-        self.soon_count = 0
-        """Times that something was stored which its listener had to be told."""
+        self.arrivals = Arrivals()
         self._is_awaited = False  # by a takeover
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
@@ -216,10 +214,7 @@ class Replica:
             for partition, epoch in piece.epochs.items():
                 self._epochs[partition] = epoch
             self.ingested_count += piece.count
-            if self._listener is not None:
-                told_ms = self._listener.told_ms
-                self.soon_count += any(entry.due_ms <= told_ms for entry in entries)
-                self._listener.arrived(entries)
+            self.arrivals.tell(entries)
             self.changed.notify_all()
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
@@ -244,15 +239,12 @@ class Replica:
             states = self._states.copy()
             states[partition] = LogState(run.next_offset, run.log_ms, run.leap_ms)
             until_ms = max(state.log_ms or state.leap_ms for state in states)
-            told_ms = -1 if self._listener is None else self._listener.told_ms
-            entries = self.wheel.append_run(run, rules, until_ms, told_ms)
+            entries = self.wheel.append_run(run, rules, until_ms, self.arrivals.told_ms)
             if entries is None:
                 return False
             self._states, self._epochs[partition] = states, run.leader_epoch
             self.ingested_count += run.taken
-            if self._listener is not None:
-                self.soon_count += bool(entries)
-                self._listener.arrived(entries)
+            self.arrivals.tell(entries)
             self.changed.notify_all()
         return True
 
@@ -303,24 +295,21 @@ class Replica:
             finally:
                 self._is_awaited = False
 
-    @property
-    def has_listener(self) -> bool:
-        """True if a mastership of this node plans by what is stored."""
-        return self._listener is not None
-
     def pause_ingest(self, pause_ms: int) -> None:
-        """Wait so long, unless what comes is needed: by a takeover, or by a master."""
+        """Wait so long, unless a takeover or a mastership needs what comes."""
         with self.changed:
-            self.changed.wait_for(lambda: self._is_awaited or self.has_listener, pause_ms / 1000)
+            self.changed.wait_for(
+                lambda: self._is_awaited or self.arrivals.has_listener, pause_ms / 1000
+            )
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""
-        self._listener = listener
+        self.arrivals.listener = listener
 
     def detach(self) -> None:
         """Tell nobody any more. Takes the lock."""
         with self.changed:
-            self._listener = None
+            self.arrivals.listener = None
 
     def split_before(self, frontier: Frontier) -> bool:
         """Split a piece of the hours that a frontier stands in or has passed; True when all are.

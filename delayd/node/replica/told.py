@@ -1,6 +1,6 @@
 """What a replica tells others of, and to whom: what it rejected, what is pending, what arrived."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from delayd.request import Reject
@@ -41,3 +41,30 @@ class ArrivalListener(Protocol):
 
     def arrived(self, entries: Iterable[Entry]) -> None:
         """Note what was stored; called under the lock."""
+
+
+class Arrivals:
+    """Who is told what is stored. Under the replica's lock."""
+
+    def __init__(self) -> None:
+        self.listener: ArrivalListener | None = None
+        self.soon_count = 0
+        """Times that something was stored of which a listener had to be told. Any thread may read
+        it."""
+
+    @property
+    def has_listener(self) -> bool:
+        """True if a mastership plans by what is stored. Any thread may ask."""
+        return self.listener is not None
+
+    @property
+    def told_ms(self) -> int:
+        """The due time beyond which nobody need be told; -1 without a listener."""
+        return -1 if self.listener is None else self.listener.told_ms
+
+    def tell(self, entries: Sequence[Entry]) -> None:
+        """Tell the listener, if there is one, what was stored."""
+        if self.listener is not None:
+            told_ms = self.listener.told_ms
+            self.soon_count += any(entry.due_ms <= told_ms for entry in entries)
+            self.listener.arrived(entries)

@@ -35,7 +35,7 @@ class Ingestion:
         self._is_over = False
         self._is_soon = False
         self._run: Callable[[], None] = lambda: None
-        self.has_listener, self.soon_count = leads, 0
+        self.arrivals = SimpleNamespace(has_listener=leads, soon_count=0)
         self.settings = SimpleNamespace(buffer=SimpleNamespace(name="buffer"), partitions=1)
         self.reached, self.positions = (0,), {0: 0}
 
@@ -80,7 +80,7 @@ class Ingestion:
         return True
 
     def take(self, _records: list[Any]) -> list[Any]:
-        self.soon_count += self._is_soon
+        self.arrivals.soon_count += self._is_soon
         return []
 
     def split_some(self, _now_ms: int) -> bool:
