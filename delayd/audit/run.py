@@ -45,7 +45,7 @@ from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
 from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
 from delayd.audit.statistics import figures_of, heat_cells
-from delayd.audit.table_loader import Source, Tables, TableStore, read_tables
+from delayd.audit.table_loader import Source, Tables, TableStore, read_tables, reading_ahead
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
 from delayd.cluster.key_checks import check_keys
 from delayd.cluster.topics import load_settings
@@ -97,8 +97,10 @@ def run(
             settings, clock = seen.record.settings, source.clock
             check_keys(source.bus, source.cluster_key, settings, clock, TIMEOUT_MS)
         fitting = settings_for(sum(seen.record.frontier.offsets))
+        is_small = fitting is not None
         with (
             Exporting(seen, nodes, folder / "exports", source.export_token) as exporting,
+            reading_ahead(source, seen, is_small=is_small) as ahead,
             open_session(
                 folder / "spark",
                 master=options.master,
@@ -107,8 +109,8 @@ def run(
             ) as spark,
             _spark_errors_told(folder / "spark"),
         ):
-            store = TableStore(spark, folder / "tables", progress, is_small=fitting is not None)
-            tables = read_tables(store, source, seen)
+            store = TableStore(spark, folder / "tables", progress, is_small=is_small)
+            tables = read_tables(store, source, seen, ahead)
             with progress.stage("waiting for the nodes' exports"):
                 cut = exporting.finish()
             report, _ = Judging(store, tables, cut, options).report()

@@ -4,13 +4,15 @@ The buffer comes first, because its requests name the targets. Payloads do not g
 hashes of them. Ends are fixed as late as possible, see spans.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -26,7 +28,13 @@ from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
 from delayd.audit.reading.access import Access
-from delayd.audit.reading.kafka import HERE_OFFSETS_MAX, read_here, read_topics
+from delayd.audit.reading.kafka import (
+    HERE_OFFSETS_MAX,
+    fetch_here,
+    fetched,
+    read_here,
+    read_topics,
+)
 from delayd.audit.reading.progress import Progress
 from delayd.audit.spans import (
     TIMEOUT_MS,
@@ -38,7 +46,7 @@ from delayd.audit.spans import (
     trimmed_before_ms,
 )
 from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS, REQUESTS
-from delayd.bus import Bus
+from delayd.bus import Bus, Cluster
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
 from replication.settings import Settings
@@ -116,15 +124,46 @@ class Tables:
     """Targets that were delivered to, and do not exist any more."""
 
 
-def read_tables(store: TableStore, source: Source, seen: SeenFrontier) -> Tables:
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A small buffer that is read while Spark starts."""
+
+    buffer: Span
+    records: Future[pyarrow.Table | None]
+    """None if they were too many bytes."""
+
+
+@contextmanager
+def reading_ahead(source: Source, seen: SeenFrontier, *, is_small: bool) -> Iterator[Ahead | None]:
+    """Begin to read the buffer of an audit at the cut `seen`, if it is small."""
+    with ThreadPoolExecutor(1, thread_name_prefix="audit-ahead") as pool:
+        with closing(source.bus.cluster()) as kafka:
+            buffer = _buffer_of(kafka, source.clock, seen.record.settings) if is_small else None
+        if buffer is None or not 0 < buffer.offsets <= HERE_OFFSETS_MAX:
+            yield None
+            return
+        yield Ahead(buffer, pool.submit(fetch_here, _access(source, seen), [buffer], "buffer"))
+
+
+def _buffer_of(kafka: Cluster, clock: Clock, settings: Settings) -> Span:
+    name = settings.buffer.name
+    config = kafka.describe([name], TIMEOUT_MS)[name].config
+    return as_configured(span_of(kafka, clock, name), config)
+
+
+def _access(source: Source, seen: SeenFrontier) -> Access:
+    return Access.of(seen.record, source.bootstrap, source.kafka, source.cluster_key)
+
+
+def read_tables(
+    store: TableStore, source: Source, seen: SeenFrontier, ahead: Ahead | None = None
+) -> Tables:
     """Keep all tables of an audit at the cut `seen`, and return them."""
     store.folder.mkdir(parents=True, exist_ok=True)
-    access = Access.of(seen.record, source.bootstrap, source.kafka, source.cluster_key).write(
-        store.folder / "access.json"
-    )
+    access = _access(source, seen).write(store.folder / "access.json")
     try:
         with store.jobs() as jobs:
-            return _Reading(store, source, access, seen, jobs).read()
+            return _Reading(store, source, access, seen, jobs, ahead).read()
     finally:
         access.unlink()  # it holds secrets, and the folder may stay
 
@@ -136,18 +175,20 @@ class _Reading:
     _access: Path
     _seen: SeenFrontier
     _jobs: Jobs
+    _ahead: Ahead | None
 
     def read(self) -> Tables:
         bus, clock = self._source.bus, self._source.clock
         settings = self._seen.record.settings
         with closing(bus.cluster()) as kafka:
-            names = [settings.buffer.name, settings.receipts.name, settings.dead.name]
+            names = [settings.receipts.name, settings.dead.name]
             states = kafka.describe(names, TIMEOUT_MS)
 
             def span_of_own(name: str) -> Span:
                 return as_configured(span_of(kafka, clock, name), states[name].config)
 
-            buffer = span_of_own(settings.buffer.name)
+            buffer = self._ahead and self._ahead.buffer
+            buffer = buffer or _buffer_of(kafka, clock, settings)
             rules = self._seen.record.rules
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
@@ -155,7 +196,7 @@ class _Reading:
             logging = self._jobs.begin(lambda: self._logged(requests, settings, counts))
             named = sorted(counts.targets)
             targets = target_spans(bus, clock, named)
-            receipts, letters = map(span_of_own, names[1:])
+            receipts, letters = map(span_of_own, names)
             read_ms = clock.wall_ms()
             latest = listed(kafka.end_offsets(buffer.topic, TIMEOUT_MS, committed=False))
             frontier = self._up_to_the_cut(span_of(kafka, clock, settings.frontier.name))
@@ -262,7 +303,10 @@ class _Reading:
     def _records(self, spans: Sequence[Span], role: str) -> DataFrame:
         spark, access = self._store.spark, self._access
         records = None
-        if self._store.is_small and sum(span.offsets for span in spans) <= HERE_OFFSETS_MAX:
+        if role == "buffer" and self._ahead is not None:
+            table = self._ahead.records.result()
+            records = None if table is None else fetched(spark, table)
+        elif self._store.is_small and sum(span.offsets for span in spans) <= HERE_OFFSETS_MAX:
             records = read_here(spark, access, spans, role)
         return read_topics(spark, access, spans, role) if records is None else records
 

@@ -84,15 +84,32 @@ def read_here(
 
     Raises ReadError.
     """
+    table = fetch_here(Access.read(access), spans, role, bytes_max=bytes_max, stall_ms=stall_ms)
+    return None if table is None else fetched(spark, table)
+
+
+def fetch_here(
+    access: Access,
+    spans: Sequence[Span],
+    role: str,
+    *,
+    bytes_max: int = HERE_BYTES_MAX,
+    stall_ms: int = STALL_MS,
+) -> pa.Table | None:
+    """Read what `read_here` returns, without Spark."""
     assert role in ROLES, f"no role: {role}"
     batches, size_bytes = [], 0
     for task in tasks_of(spans, cores=1):
-        for batch in read_ranges(Access.read(access), role, task, stall_ms):
+        for batch in read_ranges(access, role, task, stall_ms):
             batches.append(batch)
             size_bytes += batch.nbytes
             if size_bytes > bytes_max:
                 return None
-    table = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+    return pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+
+
+def fetched(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return what was fetched."""
     cores = spark.sparkContext.defaultParallelism
     return spark.createDataFrame(table, RECORDS).coalesce(cores)
 
