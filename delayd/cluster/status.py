@@ -233,7 +233,7 @@ def _ask(admin: str, clock: Clock) -> dict[str, Any]:
         *("ingest_problem", "ingest_lag", "buffer_held_ms"),
         *("frontier_strays", "log_ms", "clock_drift_ms"),
         *("topic_warnings", "disk", "rebuilt_from", "snapshots", "compared", "fetch", "start"),
-        *("path", "version", "checkpoint_took_ms", "process"),
+        *("path", "version", "checkpoint_took_ms", "process", "cancel_on"),
     )
     found = {name: fields.get(name) for name in wanted}
     said_ms = fields.get("now_ms") or asked_ms  # A node that fetches does not say it.

@@ -31,8 +31,10 @@ from nodes import (
 )
 from topics_read import read_until
 
+from delayd.bus.confluent import ConfluentBus
 from delayd.config.api_tokens import digest_of
 from delayd.dev.cluster import LocalCluster
+from delayd.dev.kafka import create_topic
 from delayd.dev.ports import pick_ports
 from delayd.errors import ExitCode
 
@@ -54,6 +56,8 @@ class Site:
     cluster: TestCluster
     nodes: list[NodeProcess]
     target: str
+    events: str
+    """A topic whose events cancel."""
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +68,14 @@ def site(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory)
         f'[[token]]\nname = "all"\nsha256 = "{digest_of(TOKEN)}"\n'
         'scopes = ["read", "schedule", "operate"]\n'
     )
-    api = {"api_tokens_file": str(tokens), "api_anonymous_reads": True}
-    nodes = [cluster.node(number, **api) for number in range(3)]
+    events = f"events-{cluster.name}"
+    create_topic(ConfluentBus(cluster.bootstrap), events, partitions=1)
+    more = {
+        "api_tokens_file": str(tokens),
+        "api_anonymous_reads": True,
+        "cancel_on": [{"topic": events, "id": "key"}],
+    }
+    nodes = [cluster.node(number, **more) for number in range(3)]
     target = cluster.target("well")
     with node_group(nodes), cluster.client() as client:
         for node in nodes:
@@ -80,7 +90,7 @@ def site(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory)
         assert read_until(cluster.bootstrap, cluster.dead, bool)
         for node in nodes:
             node.wait_ready()
-        yield Site(cluster, nodes, target)
+        yield Site(cluster, nodes, target, events)
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +244,19 @@ def test_an_id_is_cancelled_and_replaced_by_whoever_has_a_token(site: Site, page
     assert [record.value for record in seen] == [b"another"]
 
 
+def test_events_that_cancel_are_counted_by_topic(site: Site, page: Page) -> None:
+    open_console(page, site.nodes[0])
+    wait_text(page, "events", site.events)
+    stranger = Producer({"bootstrap.servers": site.cluster.bootstrap})
+    stranger.produce(site.events, b"paid", b"nobody-waits-for-this")
+    stranger.produce(site.events, b"paid", None)
+    stranger.flush(HANGS_S)
+    row = "Array.from(document.querySelectorAll('#events tbody tr')).map((r) => r.innerText)"
+    wait_for(
+        lambda: page.evaluate(row) == [f"{site.events}\t0\t1\t1\t0\t"], "both events are counted"
+    )
+
+
 def test_a_dead_letter_is_redriven_after_it_was_said_what_will_come_of_it(
     site: Site, page: Page
 ) -> None:
@@ -296,11 +319,13 @@ def throw_all(site: Site, count: int) -> None:
     port = int(node.url.rpartition(":")[2])
     with site.cluster.client() as client:
         for number in range(30):
-            client.schedule(site.target, b"beside %d" % number, in_=f"{100 * number}ms")
+            client.schedule(
+                site.target, b"beside %d of %d" % (number, count), in_=f"{100 * number}ms"
+            )
     lines = asyncio.run(throw(port, random.Random(seed), count))
     assert {b"400", b"401", b"403", b"404", b"413"} <= statuses(lines)
     assert not [line for line in lines if line and line.split()[1] >= b"500"]
-    wanted = {b"beside %d" % number for number in range(30)}
+    wanted = {b"beside %d of %d" % (number, count) for number in range(30)}
 
     def has_all(seen: list[Any]) -> bool:
         return wanted <= {record.value for record in seen}

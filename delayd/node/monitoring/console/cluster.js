@@ -29,6 +29,7 @@ export function showEvent(event) {
     cluster.nodes.map((node) => nodeRow(node, cluster.clocks)),
   );
   showFailing(cluster.failing_targets);
+  showEvents(leader?.cancel_on);
   showLateness(cluster.lateness);
   showFailovers(cluster.failovers);
 }
@@ -147,6 +148,21 @@ function showFailing(targets) {
       each.messages.toLocaleString(),
       each.attempts.toLocaleString(),
       each.problem,
+    ]),
+  );
+}
+
+// Only the master reads them, and counts since it was started.
+function showEvents(bridge) {
+  const topics = Object.entries(bridge?.topics ?? {});
+  const count = (each) => each?.toLocaleString() ?? "?";
+  const says = topics.length ? many(topics.length, "topic") : "None: the leader's configuration names no topic of events.";
+  table(
+    at("events"),
+    bridge?.problem ? `${says}: ${bridge.problem}` : says,
+    topics.length ? ["topic", "to be read", "cancels", "without a usable id", "lost", "problem"] : [],
+    topics.map(([topic, each]) => [
+      topic, count(each.lag), count(each.cancels), count(each.unusable), count(each.lost), each.problem,
     ]),
   );
 }
