@@ -53,13 +53,24 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "replace",
         "Schedule a message in place of what is pending under an id.",
     ),
-    "show": Command(
+    "fire": Command(
         "delayd.commands.messages",
+        "fire",
+        "Deliver what is pending under an id now, once. With --wait, exit 1 if it was too late.",
+    ),
+    "reschedule": Command(
+        "delayd.commands.messages",
+        "reschedule",
+        "Give what is pending under an id another due time. With --wait, exit 1 if it was too "
+        "late.",
+    ),
+    "show": Command(
+        "delayd.commands.knowing",
         "show",
         "Show the messages that are known under an id. Exit 1 if there are none.",
     ),
     "pending": Command(
-        "delayd.commands.messages",
+        "delayd.commands.knowing",
         "pending",
         "Count the pending messages by hour or by target topic.",
     ),

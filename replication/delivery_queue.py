@@ -37,6 +37,10 @@ from replication.rank import START, Rank, passed_by, slot_of
 LATE_GRACE_MS = 100
 """How long K waits, after its due time, for a message that O cannot pass yet."""
 
+MOVED_BYTES = 1024 * 1024
+"""What a reply in another lane than 0 weighs besides: its step writes a message or more, of a size
+that is not known before they are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLimits:
@@ -224,6 +228,13 @@ class DeliveryQueue:
         """Let a cancel marker wait for the step under way, which may requeue what it kills."""
         self._verdicts_new.append((partition, offset))
 
+    def postpone_verdicts(self, partition: int) -> None:
+        """Let all cancel markers beyond O' wait for the step under way, which writes what one of
+        them is about."""
+        for offset, entry in self._replies[partition]:
+            if entry.kind in self._marker_kinds:
+                self._verdicts_new.append((partition, offset))
+
     def next_due_ms(self) -> int | None:
         """Return the earliest due time of any open entry, late arrival or pending reply, which is
         due at once (0); None if there is none."""
@@ -344,7 +355,8 @@ class DeliveryQueue:
             for records, (offset, is_reply, entry) in enumerate(queue):
                 # A replace is two entries under one offset: O passes both, or neither.
                 is_second = bool(passed) and passed[-1][1].offset == offset
-                is_full = records >= records_max or size + entry.length > bytes_max
+                weight = entry.length + (MOVED_BYTES if is_reply and entry.lane else 0)
+                is_full = records >= records_max or size + weight > bytes_max
                 if is_reply:
                     waits = reached <= self._verdict_waits.get((partition, offset), -1)
                 else:
@@ -353,7 +365,7 @@ class DeliveryQueue:
                     stop = offset
                     break
                 passed.append((is_reply, entry))
-                size += entry.length
+                size += weight
             for is_reply, entry in passed:
                 if entry.offset >= stop:
                     continue

@@ -96,6 +96,39 @@ class Settlement(NamedTuple):
         return max((m.due_ms for m in (*self.killed, *self.done)), default=0)
 
 
+class HeldMessage(NamedTuple):
+    """A message that a reschedule killed, until the log says what came of that."""
+
+    message: KilledMessage
+    digest: bytes
+    """As of the live message."""
+    goes_on: bool
+    """As of the live message."""
+    old_due_ms: int
+    """When it was due by all that came before the reschedule."""
+    new_due_ms: int
+    """When it is to be due. A message that was done before stays done."""
+
+
+class Reservation(NamedTuple):
+    """The id is taken, though nothing is live: its last marker is a reschedule, and its master has
+    not said yet what came of it (docs/design/rescheduling.md)."""
+
+    marker_offset: int
+    held: tuple[HeldMessage, ...]
+    """What the marker kills, unless it was due longer ago than ids are remembered."""
+    is_whole: bool = True
+    """False where a trimmed record may have brought more."""
+
+    def holds(self, offset: int) -> HeldMessage | None:
+        """Return the message that is stored at this offset, None if it is not held."""
+        return next((each for each in self.held if each.message.offset == offset), None)
+
+    def is_pending(self, as_of_ms: int, id_memory_ms: int) -> bool:
+        """Return whether it takes the id for a schedule that is judged as of this time."""
+        return any(each.message.due_ms + id_memory_ms >= as_of_ms for each in self.held)
+
+
 class IdState(NamedTuple):
     """One id, or one redriven source, in one partition."""
 
@@ -109,6 +142,8 @@ class IdState(NamedTuple):
     replaced_by: int = -1
     """Offset of the last replace with a due time of its own, if no marker came after it: sent
     again, it is the same request. -1 for none, and by rules older than 4."""
+    reserved: Reservation | None = None
+    """By a reschedule. None by rules older than 7."""
 
     @property
     def last_due_ms(self) -> int:
@@ -123,6 +158,8 @@ class IdState(NamedTuple):
         for killed in self.killed:
             if killed.due_ms > last_ms:
                 last_ms = killed.due_ms
+        for held in () if self.reserved is None else self.reserved.held:
+            last_ms = max(last_ms, held.message.due_ms)
         return last_ms
 
 
@@ -153,16 +190,66 @@ def kill_all(
     What this marker kills replaces the last killed set. Messages that were due longer ago than
     ids are remembered are added to it, but do not displace it: other nodes may have dropped them.
     """
-    live, before, _, settled, _ = state
+    live, before, _, settled, _, reserved = state
     if not live and state == NOTHING:
         return state, ()
     kept = killed = killed_from(live)
+    if reserved is not None:
+        kept = killed = killed_of(state)
     for message in killed:
         if message.due_ms + id_memory_ms >= as_of_ms:
             break
     else:
         kept = (*before, *killed)[-LIVE_MAX:]
-    return _made(IdState, ((), kept, marker_offset, settled, -1)), killed
+    return _made(IdState, ((), kept, marker_offset, settled, -1, None)), killed
+
+
+def killed_of(state: IdState) -> tuple[KilledMessage, ...]:
+    """Return what a cancel marker kills: what is held for a reschedule, which it takes over, and
+    all that is live."""
+    held = () if state.reserved is None else state.reserved.held
+    return (*(each.message for each in held), *killed_from(state.live))
+
+
+def reserve(
+    state: IdState,
+    marker_offset: int,
+    dues_ms: tuple[tuple[int, int], ...],
+    as_of_ms: int,
+    id_memory_ms: int,
+    *,
+    is_whole: bool = True,
+) -> IdState:
+    """Return the state after a reschedule, which kills what `killed_of` says: `dues_ms` has the old
+    and the new due time of each.
+
+    It is no part of the last killed set: it goes on. What was due longer ago than ids are
+    remembered is not held: other nodes may have dropped it, and nothing refuses to continue it.
+    """
+    held = () if state.reserved is None else state.reserved.held
+    known = [(each.digest, each.goes_on) for each in held]
+    known += [(each.digest, each.goes_on) for each in state.live]
+    found = tuple(
+        HeldMessage(message, *of_message, *dues)
+        for message, of_message, dues in zip(killed_of(state), known, dues_ms, strict=True)
+        if message.due_ms + id_memory_ms >= as_of_ms
+    )
+    reserved = Reservation(marker_offset, found, is_whole) if found or not is_whole else None
+    if state == NOTHING and reserved is None:
+        return state
+    return state._replace(live=(), killed_by=marker_offset, replaced_by=-1, reserved=reserved)
+
+
+def without_held(state: IdState, offset: int, instead: HeldMessage | None = None) -> IdState:
+    """Return the state without the message at `offset` that a reschedule holds, or with another
+    `instead` of it. The reservation ends with the last of them."""
+    reserved = state.reserved
+    if reserved is None or reserved.holds(offset) is None:
+        return state
+    held = [instead if each.message.offset == offset else each for each in reserved.held]
+    left = tuple(each for each in held if each is not None)
+    is_over = not left and reserved.is_whole
+    return state._replace(reserved=None if is_over else reserved._replace(held=left))
 
 
 def is_repeated(
@@ -184,7 +271,9 @@ def is_repeated(
 def settle(state: IdState, settlement: Settlement) -> IdState:
     """Return the state after the log said what a cancel marker came to. Markers are judged in the
     order of the log; where two masters may judge one, the first settlement of it stays."""
-    last = state.settled
+    last, reserved = state.settled, state.reserved
+    if reserved is not None and reserved.marker_offset == settlement.marker_offset:
+        state = state._replace(reserved=None)
     if last is not None and last.marker_offset >= settlement.marker_offset:
         return state
     return state._replace(settled=settlement)

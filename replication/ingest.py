@@ -22,13 +22,24 @@ must keep:
                else                             stored   SCHEDULED      live beside them
     reject                                      -        REJECTED       unchanged
     settle                                      -        -              the settlements are noted
+    reschedule  any or none                     -        CANCEL_MARKER  all killed, and held (-)
+                a series, or it is too far (/)  -        UNMOVABLE, ..  unchanged
+    continue   a held one, by its reschedule,   stored   -              live in place of it
+               or because that came out
+               a held one, otherwise            stored   -              held in place of it
 
 A is the time as of which a record is judged: its append time, or log time L if that is later.
 
 (+) and was due within the id memory before A: by then nodes may have forgotten the kill. By rules 2
 and 3 however long ago.
 
-(#) and none is of a series that goes on: that is pending until it ends or is killed.
+(#) and none is of a series that goes on: that is pending until it ends or is killed. What is held
+for a reschedule is pending too.
+
+(-) as long as the log does not say what came of it. A cancel, a replace and another reschedule kill
+what is held, too (docs/design/rescheduling.md).
+
+(/) A series may be fired. Too far is what `delayd-by` may lead to: other times say it themselves.
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -41,12 +52,17 @@ from typing import NamedTuple
 from replication.ids import (
     NOTHING,
     REDRIVES_MAX,
+    HeldMessage,
     IdState,
     KilledMessage,
     LiveMessage,
     is_repeated,
     kill_all,
+    killed_from,
+    killed_of,
+    reserve,
     with_live,
+    without_held,
     without_live,
 )
 from replication.log_time import log_time_after
@@ -83,6 +99,8 @@ class Op(IntEnum):
     """Rule what comes behind it by other rules."""
     SETTLE = 7
     """The master's own: say what cancel markers came to. `ids.settle` does the rest."""
+    RESCHEDULE = 8
+    """Give what is live under an id another due time, or deliver it at once."""
 
 
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
@@ -110,6 +128,16 @@ class Asked(NamedTuple):
     """Of a replace: it names its due time, and not a delay."""
     goes_on: bool = False
     """Of a series: another occurrence follows this one (`ids.LiveMessage`)."""
+    by_ms: int | None = None
+    """Of a reschedule: how much later than now it is to be due; None if `due_ms` says when."""
+    is_fire: bool = False
+    """Of a reschedule: to be delivered at once."""
+    latest_ms: int = 0
+    """Of a reschedule: no due time may be later."""
+    moved_by: int = -1
+    """Of a continuation: offset of the reschedule that wrote it; -1 of all others."""
+    follows: bool = False
+    """Of a continuation: what it continues has come out, and this is the next occurrence."""
 
 
 class LogState(NamedTuple):
@@ -138,6 +166,10 @@ class PendingReply(IntEnum):
     """That step decides it: see `replication.verdict`."""
     SCHEDULED = 5
     """A redrive always gets a reply: its sender must know if it was the first."""
+    UNMOVABLE = 6
+    """A series is pending under the id, which a reschedule cannot move."""
+    TOO_FAR = 7
+    """A reschedule would put it off beyond the longest delay."""
 
 
 _CANCEL_MARKER = PendingReply.CANCEL_MARKER
@@ -175,6 +207,13 @@ class Decision(NamedTuple):
     """A continuation of a message that was killed before."""
     repeats: int = -1
     """Of a replace that was sent before: the offset of that. -1 of all others."""
+    dues_ms: tuple[tuple[int, int], ...] = ()
+    """Of a reschedule: the old and the new due time of each message that it kills."""
+    is_held: bool = False
+    """A continuation of a message that a reschedule holds: stored, and held in its place."""
+    is_escaped: bool = False
+    """A continuation of a message that was killed so long ago that nodes may have forgotten it; or
+    of an occurrence that came out before it was fired."""
 
 
 def ingest_plain(
@@ -204,7 +243,7 @@ def first_of_id(due_ms: int, offset: int, lane: int, digest: bytes) -> IdState:
     All that `ingest` does with the most frequent id, beside `ingest_plain`.
     """
     message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, False))
-    return _made(IdState, ((message,), (), -1, None, -1))
+    return _made(IdState, ((message,), (), -1, None, -1, None))
 
 
 def ingest(
@@ -230,10 +269,10 @@ def ingest(
         return Decision(None, PendingReply.NONE, after)
     if op is _SCHEDULE and not asked.has_id:
         return Decision(rank, PendingReply.NONE, after)
-    _, _, lane, _, digest, _, origin, _, _, goes_on = asked
+    _, _, lane, _, digest, _, origin, _, _, goes_on, *_ = asked
     message = _made(LiveMessage, (rank.due_ms, offset, lane, digest, origin, goes_on))
     if op is _SCHEDULE:
-        return _schedule(rank, after, as_of_ms, message, known.id)
+        return _schedule(rank, after, as_of_ms, message, known.id, id_memory_ms)
     is_steady = trail_ms > 0
     if op is _CANCEL or op is _REPLACE:
         if op is _REPLACE and is_steady and asked.has_own_time:
@@ -244,11 +283,16 @@ def ingest(
             assert decision.id is not None, "a replace is remembered"
             return decision._replace(id=decision.id._replace(replaced_by=offset))
         return _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
+    if op is Op.RESCHEDULE:
+        return _reschedule(offset, after, as_of_ms, asked, known, id_memory_ms)
     if op is Op.CONTINUE:
         is_recent = asked.continued_due_ms + id_memory_ms >= as_of_ms or not is_steady
-        if known.killed_by is not None and is_recent:
-            return Decision(None, PendingReply.NONE, after, is_refused=True)
-        return _continue(rank, after, as_of_ms, message, asked, known)
+        if known.killed_by is None:
+            return _continue(rank, after, as_of_ms, message, asked, known)
+        if is_recent and not (asked.follows and _is_held(known.id, asked)):
+            return _continue_killed(rank, after, message, asked, known)
+        decision = _continue(rank, after, as_of_ms, message, asked, known)
+        return decision._replace(is_escaped=True)
     assert op is Op.REDRIVE, f"unknown operation {op}"
     return _redrive(rank, after, as_of_ms, message, asked, known)
 
@@ -266,8 +310,42 @@ def _continue(
     if not asked.has_id:
         return Decision(rank, PendingReply.NONE, after, continued=continued)
     freed = without_live(known.id, asked.continued_offset)
-    id = with_live(freed, message)
+    id = with_live(_after_move(freed, asked), message)
     return Decision(rank, PendingReply.NONE, after, id=id, continued=continued)
+
+
+def _continue_killed(
+    rank: Rank, after: LogState, message: LiveMessage, asked: Asked, known: Known
+) -> Decision:
+    """Decide a continuation of a message that a cancel marker has killed: refused, unless that is a
+    reschedule, for which it goes on."""
+    id = known.id
+    reserved, place = id.reserved, asked.continued_offset
+    held = None if reserved is None else reserved.holds(place)
+    if reserved is None or (held is None and reserved.is_whole):
+        return Decision(None, PendingReply.NONE, after, is_refused=True)
+    if asked.moved_by == reserved.marker_offset:
+        stored = with_live(_after_move(id, asked), message)
+        return Decision(rank, PendingReply.NONE, after, id=stored)
+    if held is None:
+        return Decision(None, PendingReply.NONE, after, is_refused=True)
+    [instead] = killed_from((message,))
+    again = held._replace(message=instead, goes_on=message.goes_on)
+    changed = without_held(id, place, again)
+    return Decision(rank, PendingReply.NONE, after, id=changed, is_refused=True, is_held=True)
+
+
+def _is_held(id: IdState, asked: Asked) -> bool:
+    return id.reserved is not None and id.reserved.holds(asked.continued_offset) is not None
+
+
+def _after_move(id: IdState, asked: Asked) -> IdState:
+    """Return the state without what goes on; of what a trimmed record may have brought one message
+    stands for all."""
+    reserved = id.reserved
+    if reserved is not None and not reserved.is_whole and asked.moved_by == reserved.marker_offset:
+        return id._replace(reserved=None)
+    return without_held(id, asked.continued_offset)
 
 
 def _redrive(
@@ -276,7 +354,8 @@ def _redrive(
     """Decide a redrive: once in 30 days, and not too many that wait under one id."""
     if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms for m in known.redriven.live):
         return Decision(None, PendingReply.DUPLICATE, after)
-    if sum(m.is_pending(as_of_ms) for m in known.id.live) >= REDRIVES_MAX:
+    held = () if known.id.reserved is None else known.id.reserved.held
+    if len(held) + sum(m.is_pending(as_of_ms) for m in known.id.live) >= REDRIVES_MAX:
         return Decision(None, PendingReply.CONFLICT, after)
     return Decision(
         rank,
@@ -294,10 +373,20 @@ def _remembered(as_of_ms: int, message: LiveMessage) -> IdState:
 
 
 def _schedule(
-    rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, id: IdState
+    rank: Rank,
+    after: LogState,
+    as_of_ms: int,
+    message: LiveMessage,
+    id: IdState,
+    id_memory_ms: int,
 ) -> Decision:
     """Decide a schedule under an id that may be taken. Never a silent replace."""
-    taken = [m for m in id.live if m.due_ms > as_of_ms or m.goes_on]
+    taken: list[LiveMessage | HeldMessage] = [
+        m for m in id.live if m.due_ms > as_of_ms or m.goes_on
+    ]
+    reserved = id.reserved
+    if reserved is not None and reserved.is_pending(as_of_ms, id_memory_ms):
+        taken += reserved.held
     if not taken:
         return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))
     if any(m.digest == message.digest for m in taken):
@@ -318,11 +407,37 @@ def _mark(
     offset = message.offset
     changed, killed = kill_all(id, offset, as_of_ms, id_memory_ms)
     if op is _CANCEL:
-        return _made(
-            Decision, (None, _CANCEL_MARKER, after, changed, None, killed, None, False, -1)
-        )
+        return Decision(None, _CANCEL_MARKER, after, changed, killed=killed)
     stored = with_live(changed, message)
     return Decision(rank, PendingReply.CANCEL_MARKER, after, id=stored, killed=killed)
+
+
+def _reschedule(
+    offset: int,
+    after: LogState,
+    as_of_ms: int,
+    asked: Asked,
+    known: Known,
+    id_memory_ms: int,
+) -> Decision:
+    """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
+    id = known.id
+    held = () if id.reserved is None else id.reserved.held
+    if not asked.is_fire and (any(m.goes_on for m in held) or any(m.goes_on for m in id.live)):
+        return Decision(None, PendingReply.UNMOVABLE, after)
+    pending = [each.new_due_ms for each in held]
+    pending += [m.due_ms for m in id.live if m.is_pending(as_of_ms)]
+    if asked.by_ms is not None and any(d + asked.by_ms > asked.latest_ms for d in pending):
+        return Decision(None, PendingReply.TOO_FAR, after)
+    old_ms = (*(each.new_due_ms for each in held), *(m.due_ms for m in id.live))
+    by_ms, new_ms, latest_ms = asked.by_ms, asked.due_ms, asked.latest_ms
+    dues_ms = tuple(
+        (due_ms, new_ms if by_ms is None else max(0, min(due_ms + by_ms, latest_ms)))
+        for due_ms in old_ms
+    )
+    killed = killed_of(id)
+    changed = reserve(id, offset, dues_ms, as_of_ms, id_memory_ms)
+    return Decision(None, _CANCEL_MARKER, after, changed, killed=killed, dues_ms=dues_ms)
 
 
 def _repetition(offset: int, after: LogState, id: IdState) -> Decision:

@@ -23,8 +23,17 @@ from replication.ids import KilledMessage, Settlement
 from replication.rank import Rank
 
 
+class Move(NamedTuple):
+    """What makes a cancel marker a reschedule."""
+
+    is_fire: bool
+    """It asks for a delivery at once."""
+    dues_ms: tuple[tuple[int, int], ...]
+    """The old and the new due time of each message of T."""
+
+
 class CancelMarker(NamedTuple):
-    """A cancel or a replace, as ingest keeps it."""
+    """A cancel, a replace or a reschedule, as ingest keeps it."""
 
     is_replace: bool
     partition: int
@@ -37,6 +46,8 @@ class CancelMarker(NamedTuple):
     """The id's last killed set before this marker."""
     repeats: int = -1
     """Of a replace that was sent before: the offset of that. -1 of all others."""
+    move: Move | None = None
+    """Of a reschedule."""
 
 
 class Outcome(Enum):
@@ -47,6 +58,7 @@ class Outcome(Enum):
     TOO_LATE = "too-late"
     NOT_FOUND = "not-found"
     SCHEDULED = "scheduled"
+    RESCHEDULED = "rescheduled"
 
 
 class Judgement(NamedTuple):
@@ -54,7 +66,8 @@ class Judgement(NamedTuple):
 
     outcome: Outcome
     killed: tuple[KilledMessage, ...]
-    """Those that are never delivered, because of this marker or, if repeated, of an earlier one."""
+    """Those that are never delivered, because of this marker or, if repeated, of an earlier one; of
+    a reschedule those that go on."""
     done: tuple[KilledMessage, ...]
     """Those that were delivered, expired or dead before."""
 
@@ -63,6 +76,10 @@ class Judgement(NamedTuple):
         or only to what an earlier one had come to."""
         if not any(m in marker.killed for m in (*self.killed, *self.done)):
             return None
+        if marker.move is not None:
+            # What goes on has a record that says so; it is no longer the marker's.
+            done = tuple(m for m in self.done if m in marker.killed)
+            return Settlement(marker.offset, (), done, False, now_ms) if done else None
         return Settlement(marker.offset, self.killed, self.done, marker.is_replace, now_ms)
 
 
@@ -72,6 +89,7 @@ def judge(
     refused_offsets: Container[int],
     id_memory_ms: int,
     settled: Settlement | None = None,
+    escaped_offsets: Container[int] = (),
 ) -> Judgement:
     """Return the verdict, under the frontier before the step that passes the marker.
 
@@ -80,13 +98,19 @@ def judge(
     `refused_offsets` are those of T whose continuation was refused because of this marker, and
     those killed before whose continuation an earlier marker refused. The caller has ingested
     everything of T that the shard's steps up to `before` have requeued, so it knows all of them.
+    `escaped_offsets` are those whose continuation was accepted all the same, because it came too
+    late to be refused.
     """
 
     def is_done(message: KilledMessage) -> bool:
         rank = Rank(message.due_ms, marker.partition, message.offset)
         return before.covers(message.lane, rank)
 
-    killed = tuple(m for m in marker.killed if not is_done(m) or m.offset in refused_offsets)
+    killed = tuple(
+        m
+        for m in marker.killed
+        if m.offset in refused_offsets or not (is_done(m) or m.offset in escaped_offsets)
+    )
     done = tuple(
         m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.as_of_ms
     )
@@ -95,6 +119,8 @@ def judge(
             return Judgement(Outcome.SCHEDULED, (), ())
         outcome = Outcome.REPLACED if settled.killed else Outcome.TOO_LATE
         return Judgement(outcome, settled.killed, settled.done)
+    if marker.move is not None:
+        return _of_reschedule(marker, killed, done, settled, id_memory_ms)
     if killed:
         return Judgement(Outcome.REPLACED if marker.is_replace else Outcome.CANCELLED, killed, done)
     if done:
@@ -107,4 +133,21 @@ def judge(
     proved = tuple(m for m in marker.killed_before if not is_done(m) or m.offset in refused_offsets)
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())
+    return Judgement(Outcome.NOT_FOUND, (), marker.killed_before)
+
+
+def _of_reschedule(
+    marker: CancelMarker,
+    killed: tuple[KilledMessage, ...],
+    done: tuple[KilledMessage, ...],
+    settled: Settlement | None,
+    id_memory_ms: int,
+) -> Judgement:
+    if killed:
+        return Judgement(Outcome.RESCHEDULED, killed, done)
+    if done:
+        return Judgement(Outcome.TOO_LATE, (), done)
+    is_counted = settled is not None and settled.last_due_ms + id_memory_ms >= marker.as_of_ms
+    if settled is not None and is_counted and not settled.killed:
+        return Judgement(Outcome.TOO_LATE, (), settled.done)
     return Judgement(Outcome.NOT_FOUND, (), marker.killed_before)

@@ -25,7 +25,14 @@ Invariants:
 
 from typing import TYPE_CHECKING, Any
 
-from delayd.client.asking import Request, cancel_record, replace_record, schedule_record
+from delayd.client.asking import (
+    Request,
+    cancel_record,
+    fire_record,
+    replace_record,
+    reschedule_record,
+    schedule_record,
+)
 from delayd.client.client import Client, Transaction
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import (
@@ -57,7 +64,9 @@ __all__ = [
     "Verdict",
     "VerdictUnknownError",
     "cancel_record",
+    "fire_record",
     "replace_record",
+    "reschedule_record",
     "retry",
     "schedule_record",
 ]

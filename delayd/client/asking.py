@@ -192,6 +192,40 @@ def ask_cancel(id: str) -> Ask:
     return Ask(key, None, _identity(key, Op.CANCEL), 0, relative=False, op=Op.CANCEL, id=id)
 
 
+def ask_fire(id: str) -> Ask:
+    """Return the record that delivers what is pending under the id at once."""
+    key = _id(id)
+    return Ask(key, None, _identity(key, Op.FIRE), 0, relative=True, op=Op.FIRE, id=id)
+
+
+def ask_reschedule(
+    id: str, *, in_: Span | None = None, at: Moment | None = None, by: Span | None = None
+) -> Ask:
+    """Return the record that gives what is pending under the id another due time;
+    RequestRefusedError if delayd rejects it."""
+    if sum(each is not None for each in (in_, at, by)) != 1:
+        raise RequestRefusedError(
+            "give exactly one of in_, at and by",
+            remedy="in_ is a delay from now on, at a time, by how much later or earlier it is due",
+        )
+    key = _id(id)
+    pairs = _identity(key, Op.RESCHEDULE)
+    pairs.append(("delayd-by", _by(by)) if by is not None else _when(in_, at, None))
+    record = Record(0, 0, -1, 0, key, None, pairs)
+    request = parse(record, _limits(BUFFER))
+    if isinstance(request, Reject):
+        raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
+    asked_ms, is_relative = request.asked_due_ms, at is None
+    return Ask(key, None, pairs, asked_ms, relative=is_relative, op=Op.RESCHEDULE, id=id)
+
+
+def _by(by: Span) -> bytes | None:
+    if isinstance(by, str):
+        return _bytes("by", by)
+    by_ms = -(-by // _MS) if isinstance(by, timedelta) else _ms("by", by)
+    return b"%+dms" % by_ms
+
+
 def _id(id: str) -> bytes:
     if not isinstance(id, str):
         raise RequestRefusedError(f"bad-id: the id is {type(id).__name__}, not text")
@@ -337,3 +371,20 @@ def replace_record(
 def cancel_record(id: str, *, buffer: str = BUFFER) -> PlainRecord:
     """Return the record that cancels what is pending under an id."""
     return ask_cancel(id).record(buffer)
+
+
+def fire_record(id: str, *, buffer: str = BUFFER) -> PlainRecord:
+    """Return the record that delivers what is pending under an id at once."""
+    return ask_fire(id).record(buffer)
+
+
+def reschedule_record(
+    id: str,
+    *,
+    in_: Span | None = None,
+    at: Moment | None = None,
+    by: Span | None = None,
+    buffer: str = BUFFER,
+) -> PlainRecord:
+    """Return the record that gives what is pending under an id another due time."""
+    return ask_reschedule(id, in_=in_, at=at, by=by).record(buffer)

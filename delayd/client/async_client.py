@@ -13,7 +13,19 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
+from delayd.client.asking import (
+    Ask,
+    Content,
+    Moment,
+    Options,
+    Request,
+    ScheduleOptions,
+    Span,
+    ask,
+    ask_cancel,
+    ask_fire,
+    ask_reschedule,
+)
 from delayd.client.connection import VERDICT_TIMEOUT_MS, WINDOW, ClientOptions, Connection, connect
 from delayd.client.errors import (
     RequestRefusedError,
@@ -126,10 +138,61 @@ class AsyncClient:
         self, id: str, *, wait: bool = True, timeout_ms: int = VERDICT_TIMEOUT_MS
     ) -> Verdict | Sent:
         """As `Client.cancel`."""
-        asked = ask_cancel(id)
-        if not wait:
-            return await self._sent(Sent, asked)
-        return await self._verdict(asked, timeout_ms)
+        return await self._decided(ask_cancel(id), wait, timeout_ms)
+
+    @overload
+    async def fire(
+        self, id: str, *, wait: Literal[True] = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict: ...
+
+    @overload
+    async def fire(
+        self, id: str, *, wait: Literal[False], timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Sent: ...
+
+    async def fire(
+        self, id: str, *, wait: bool = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict | Sent:
+        """As `Client.fire`."""
+        return await self._decided(ask_fire(id), wait, timeout_ms)
+
+    @overload
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: Literal[True] = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Verdict: ...
+
+    @overload
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: Literal[False],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Sent: ...
+
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: bool = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Verdict | Sent:
+        """As `Client.reschedule`."""
+        asked = ask_reschedule(id, in_=in_, at=at, by=by)
+        return await self._decided(asked, wait, timeout_ms)
 
     @overload
     async def replace(
@@ -184,6 +247,23 @@ class AsyncClient:
         """As `Client.cancel_in`."""
         refuse_to_wait(wait)
         asked = ask_cancel(id)
+        return await self._handed(producer, Sent, asked)
+
+    async def fire_in(self, producer: object, id: str) -> "asyncio.Future[Sent]":
+        """As `Client.fire_in`."""
+        return await self._handed(producer, Sent, ask_fire(id))
+
+    async def reschedule_in(
+        self,
+        producer: object,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+    ) -> "asyncio.Future[Sent]":
+        """As `Client.reschedule_in`."""
+        asked = ask_reschedule(id, in_=in_, at=at, by=by)
         return await self._handed(producer, Sent, asked)
 
     async def replace_in(
@@ -248,6 +328,11 @@ class AsyncClient:
         async with _Call(self) as call:
             sent = await call.on_thread(lambda: self._outbox.send_in(producer, kind, asked))
             return asyncio.wrap_future(sent)
+
+    async def _decided(self, asked: Ask, wait: bool, timeout_ms: int) -> Verdict | Sent:
+        if not wait:
+            return await self._sent(Sent, asked)
+        return await self._verdict(asked, timeout_ms)
 
     async def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
         deadline = Deadline.after(timeout_ms)

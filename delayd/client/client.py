@@ -11,19 +11,32 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Literal, TypeVar, Unpack, overload
 
-from delayd.client.asking import Ask, Content, Options, Request, ScheduleOptions, ask, ask_cancel
+from delayd.client.asking import (
+    Ask,
+    Content,
+    Moment,
+    Options,
+    Request,
+    ScheduleOptions,
+    Span,
+    ask,
+    ask_cancel,
+    ask_fire,
+    ask_reschedule,
+)
 from delayd.client.connection import (
     VERDICT_TIMEOUT_MS,
     WINDOW,
     Connected,
     Connection,
 )
-from delayd.client.errors import RequestRefusedError, not_done, outcome_unknown, refuse_to_wait
-from delayd.client.outbox import Outbox, transacting
+from delayd.client.errors import RequestRefusedError, outcome_unknown, refuse_to_wait
+from delayd.client.outbox import transacting
 from delayd.client.outcomes import Scheduled, Sent, Verdict
 from delayd.client.retrying import RetryPolicy, retry
+from delayd.client.transaction import Transaction as Transaction
 from delayd.client.verdicts import Deadline
 from delayd.errors import DelaydError
 from delayd.request import Op
@@ -150,10 +163,70 @@ class Client(Connected):
         long as the id is remembered (24 hours after the due time). With `wait=False` returns when
         Kafka has the request. Other errors as of `schedule`.
         """
-        asked = ask_cancel(id)
-        if not wait:
-            return self._acknowledged(self._outbox.send(Sent, asked), Op.CANCEL)
-        return self._verdict(asked, timeout_ms)
+        return self._decided(ask_cancel(id), wait, timeout_ms)
+
+    @overload
+    def fire(
+        self, id: str, *, wait: Literal[True] = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict: ...
+
+    @overload
+    def fire(
+        self, id: str, *, wait: Literal[False], timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Sent: ...
+
+    def fire(
+        self, id: str, *, wait: bool = True, timeout_ms: int = VERDICT_TIMEOUT_MS
+    ) -> Verdict | Sent:
+        """Deliver what is pending under the id now, once, and wait for the verdict.
+
+        Verdicts: `rescheduled` (it is due now), `too-late`, `not-found`. Of a series the current
+        occurrence goes out, and the series goes on. Needs rules version 7. Waiting and errors as of
+        `cancel`; the same call again is `too-late` once it is delivered.
+        """
+        return self._decided(ask_fire(id), wait, timeout_ms)
+
+    @overload
+    def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: Literal[True] = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Verdict: ...
+
+    @overload
+    def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: Literal[False],
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Sent: ...
+
+    def reschedule(
+        self,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+        wait: bool = True,
+        timeout_ms: int = VERDICT_TIMEOUT_MS,
+    ) -> Verdict | Sent:
+        """Give what is pending under the id another due time, and wait for the verdict.
+
+        Exactly one of `at` (a time), `in_` (a delay from now on) and `by` (so much later than it is
+        due, or earlier: `"-10m"`, a negative timedelta). Value, key and headers stay as they are. A
+        series is not moved: `rejected`. Verdicts, waiting and errors as of `fire`.
+        """
+        return self._decided(ask_reschedule(id, in_=in_, at=at, by=by), wait, timeout_ms)
 
     @overload
     def replace(
@@ -218,6 +291,23 @@ class Client(Connected):
         """As `schedule_in`. Its verdict comes after the commit, as a receipt for its source."""
         refuse_to_wait(wait)
         return self._outbox.send_in(producer, Sent, ask_cancel(id))
+
+    def fire_in(self, producer: object, id: str) -> "Future[Sent]":
+        """As `cancel_in`."""
+        return self._outbox.send_in(producer, Sent, ask_fire(id))
+
+    def reschedule_in(
+        self,
+        producer: object,
+        id: str,
+        *,
+        in_: Span | None = None,
+        at: Moment | None = None,
+        by: Span | None = None,
+    ) -> "Future[Sent]":
+        """As `cancel_in`."""
+        asked = ask_reschedule(id, in_=in_, at=at, by=by)
+        return self._outbox.send_in(producer, Sent, asked)
 
     def replace_in(
         self,
@@ -289,6 +379,12 @@ class Client(Connected):
         """Wait until every request so far has its outcome; OutcomeUnknownError if some have not."""
         self._outbox.flush(timeout_ms)
 
+    def _decided(self, asked: Ask, wait: bool, timeout_ms: int) -> Verdict | Sent:
+        """Send what is about an id; return its verdict, or its place."""
+        if not wait:
+            return self._acknowledged(self._outbox.send(Sent, asked), asked.op)
+        return self._verdict(asked, timeout_ms)
+
     def _verdict(self, asked: Ask, timeout_ms: int) -> Verdict:
         if threading.get_ident() in self._in_transaction:
             raise RequestRefusedError(
@@ -315,47 +411,3 @@ class Client(Connected):
             return self._acknowledged(of, Op.SCHEDULE)
         except DelaydError as error:
             return error
-
-
-class Transaction:
-    """An open transaction; made by `Client.transaction`. Its futures say where a request lies."""
-
-    def __init__(self, outbox: Outbox, producer: object) -> None:
-        self._outbox = outbox
-        self._producer = producer
-        self._futures: list[Future[Any]] = []
-
-    def schedule(
-        self, topic: str, value: Content, **options: Unpack[ScheduleOptions]
-    ) -> "Future[Scheduled]":
-        """As `Client.schedule_in`."""
-        return self._send(Scheduled, ask(self._outbox.buffer, topic, value, **options))
-
-    def replace(
-        self, id: str, topic: str, value: Content, **options: Unpack[Options]
-    ) -> "Future[Scheduled]":
-        """As `Client.replace_in`."""
-        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
-        return self._send(Scheduled, asked)
-
-    def cancel(self, id: str) -> "Future[Sent]":
-        """As `Client.cancel_in`."""
-        return self._send(Sent, ask_cancel(id))
-
-    def retry(
-        self, record: object, error: BaseException | str, policy: RetryPolicy | None = None
-    ) -> "Future[Scheduled]":
-        """As `Client.retry_in`."""
-        return self._send(Scheduled, retry(record, error, policy).ask(self._outbox.buffer))
-
-    def check(self) -> None:
-        """Raise, after a flush, what a request failed with."""
-        for future in self._futures:
-            if not future.done():
-                raise not_done("the producer did not report every request of the transaction")
-            future.result()
-
-    def _send(self, kind: type[T], asked: Ask) -> "Future[T]":
-        future = self._outbox.send_in(self._producer, kind, asked)
-        self._futures.append(future)
-        return future

@@ -16,12 +16,16 @@ _NOTHING_DONE: Final[Mapping[Op, str]] = {
     Op.CANCEL: "nothing is cancelled",
     Op.REPLACE: "nothing is replaced or scheduled",
     Op.REDRIVE: "nothing is redriven",
+    Op.RESCHEDULE: "the due time is as it was",
+    Op.FIRE: "the due time is as it was",
 }
 _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "the message may be scheduled or not",
     Op.CANCEL: "the message may be cancelled or not",
     Op.REPLACE: "the message may be replaced or not",
     Op.REDRIVE: "the dead letter may be redriven or not",
+    Op.RESCHEDULE: "the message may have another due time or not",
+    Op.FIRE: "the message may be delivered at once or not",
 }
 _REPEAT: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "with an id repeat it unchanged before it is due: it is scheduled once; later, or "
@@ -30,6 +34,9 @@ _REPEAT: Final[Mapping[Op, str]] = {
     Op.REPLACE: "with a due time (at), repeat it unchanged: it is done once, and each repetition "
     "gets a true answer; with a delay, `delayd show ID` tells what is pending",
     Op.REDRIVE: "redrive it again: it is sent once, and a second redrive is told so",
+    Op.RESCHEDULE: "with a time (at) or a delay (in_), reschedule it again; what is relative (by) "
+    "would move it twice: `delayd show ID` tells when it is due",
+    Op.FIRE: "fire it again: it is delivered once, and told `too-late` if it was",
 }
 
 

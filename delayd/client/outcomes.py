@@ -47,8 +47,8 @@ class Verdict:
     """The definite answer to a request, from its receipt."""
 
     verdict: str
-    """`cancelled`, `replaced`, `scheduled` (of a replace: it found nothing), `too-late`,
-    `not-found`, `duplicate`, `conflict`, `rejected`."""
+    """`cancelled`, `replaced`, `rescheduled`, `scheduled` (of a replace: it found nothing),
+    `too-late`, `not-found`, `duplicate`, `conflict`, `rejected`."""
     killed: tuple[str, ...]
     """Sources of the messages that will never be delivered because of this request."""
     due_ms: int | None
@@ -58,6 +58,8 @@ class Verdict:
     detail: str
     source: str
     """`partition/offset` of the request that it answers."""
+    old_due_ms: int | None = None
+    """Of `rescheduled`: when the message was due before, Unix ms."""
 
 
 LATER: Final = frozenset({"delivered", "dead", "expired", "ended"})
@@ -75,6 +77,7 @@ def verdict_of(value: bytes | None) -> Verdict | None:
             at_ms=int(fields["at_ms"]),
             detail=str(fields["detail"] or ""),
             source=str(fields["source"]),
+            old_due_ms=int(fields["old_due_ms"]) if "old_due_ms" in fields else None,
         )
     except (ValueError, TypeError, KeyError):
         return None

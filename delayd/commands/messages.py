@@ -1,33 +1,36 @@
-"""`delayd send`, `cancel`, `replace`, `show` and `pending`: single messages."""
+"""`delayd send`, `cancel`, `replace`, `fire`, `reschedule`, `show` and `pending`."""
 
 import json
 import os
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
-from delayd.client.asking import Options, ask, refuse_beyond
-from delayd.cluster.connect import coordination_if_named, open_bus
-from delayd.cluster.lookup import admin_ports, known_of_id, pending_of
+from delayd.client.asking import (
+    Ask,
+    Options,
+    ask,
+    ask_fire,
+    ask_reschedule,
+    refuse_beyond,
+)
+from delayd.cluster.connect import open_bus
 from delayd.cluster.request_limits import request_limits_if_told
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
-from delayd.commands.wording import local_time
+from delayd.commands.wording import moment
 from delayd.config.cli_options import (
     AsJson,
     At,
     Bootstrap,
+    By,
     Catchup,
-    ClusterName,
     Config,
     Cron,
-    Etcd,
     In,
     Key,
     Late,
@@ -40,9 +43,8 @@ from delayd.config.cli_options import (
     Wait,
     Window,
     Zone,
-    endpoints,
 )
-from delayd.config.security import Security, load_security
+from delayd.config.security import load_security
 from delayd.errors import ConfigError, ExitCode
 from delayd.request import Op
 from delayd.runtime.clock import SystemClock
@@ -52,7 +54,7 @@ CONNECT_TIMEOUT_MS = 10_000
 
 WAIT_S_DEFAULT = 30.0
 
-IN_TIME = frozenset({"cancelled", "replaced", "scheduled", "duplicate"})
+IN_TIME = frozenset({"cancelled", "replaced", "scheduled", "duplicate", "rescheduled"})
 """Verdicts by which a request has reached its aim."""
 
 Id = Annotated[str, typer.Argument(help="The id that the message was scheduled with.")]
@@ -65,16 +67,6 @@ ValueFrom = Annotated[
         help="Read the value from this file, byte for byte, or from stdin with -.",
     ),
 ]
-Admin = Annotated[
-    str | None, typer.Option("--admin", help="Admin port of the node to ask: host:port, or a URL.")
-]
-
-
-class Grouping(Enum):
-    """The ways to count pending messages."""
-
-    HOUR = "hour"
-    TOPIC = "topic"
 
 
 def send(
@@ -145,6 +137,62 @@ def cancel(
     _show_verdict(verdict, as_json)
 
 
+def fire(
+    id: Id,
+    bootstrap: Bootstrap,
+    wait: Wait = False,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver what is pending under an id now, once. With --wait, exit 1 if it was too late.
+
+    Of a series, the current occurrence is delivered, and the series goes on.
+
+    Example: delayd fire order-7 --wait
+    """
+    asked = ask_fire(id)
+    with _client(bootstrap, prefix, config, record=asked) as client:
+        if not wait:
+            _show_place(client.fire(id, wait=False), as_json)
+            return
+        verdict = client.fire(id, timeout_ms=int(timeout_s * 1000))
+    _show_verdict(verdict, as_json)
+
+
+def reschedule(
+    id: Id,
+    bootstrap: Bootstrap,
+    at: At = None,
+    in_: In = None,
+    by: By = None,
+    wait: Wait = False,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give what is pending under an id another due time. With --wait, exit 1 if it was too late.
+
+    Example: delayd reschedule order-7 --by +10m --wait
+    """
+    if sum(each is not None for each in (at, in_, by)) != 1:
+        raise ConfigError(
+            "give exactly one of --at, --in and --by",
+            remedy="--at is a time, --in a delay from now on, --by how much later it is due",
+        )
+    asked = ask_reschedule(id, at=at, in_=in_, by=by)
+    with _client(bootstrap, prefix, config, record=asked) as client:
+        if not wait:
+            place = client.reschedule(id, at=at, in_=in_, by=by, wait=False)
+            _show_place(place, as_json)
+            return
+        timeout_ms = int(timeout_s * 1000)
+        verdict = client.reschedule(id, at=at, in_=in_, by=by, timeout_ms=timeout_ms)
+    _show_verdict(verdict, as_json)
+
+
 def replace(
     id: Id,
     bootstrap: Bootstrap,
@@ -186,81 +234,6 @@ def replace(
     _show_verdict(verdict, as_json)
 
 
-def show(
-    id: Id,
-    bootstrap: Bootstrap,
-    etcd: Etcd = None,
-    admin: Admin = None,
-    cluster: ClusterName = "delayd",
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the messages that are known under an id. Exit 1 if there are none.
-
-    Example: delayd show order-7 --etcd http://127.0.0.1:2379
-    """
-    cancel_record(id)  # refuses what cannot be an id
-    security = load_security(config)
-    known = known_of_id(
-        id,
-        open_bus(bootstrap, security.properties()),
-        _admin_ports(admin, etcd, cluster, security),
-        SystemClock(),
-        buffer=topic_names(prefix).buffer,
-        dead=topic_names(prefix).dead,
-        timeout_ms=CONNECT_TIMEOUT_MS,
-    )
-    if as_json:
-        typer.echo(json.dumps({"id": id, "known": known is not None, **(known or {})}))
-    elif known is None:
-        typer.echo(f"nothing is known of {id}")
-    else:
-        _show_known(known)
-    raise typer.Exit(ExitCode.PROBLEM if known is None else ExitCode.FINE)
-
-
-def pending(
-    etcd: Etcd = None,
-    admin: Admin = None,
-    by: Annotated[
-        Grouping, typer.Option("--by", help="Count by the hour of the due time, or by topic.")
-    ] = Grouping.HOUR,
-    cluster: ClusterName = "delayd",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count the pending messages by hour or by target topic.
-
-    Example: delayd pending --by topic --etcd http://127.0.0.1:2379
-    """
-    found = pending_of(_admin_ports(admin, etcd, cluster, load_security(config)))
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    if by is Grouping.TOPIC:
-        rows = [(topic or "?", count) for topic, count in found["topics"].items()]
-    else:
-        rows = [(_hour(each["from_ms"]), each["messages"]) for each in found["hours"]]
-    for name, count in rows:
-        typer.echo(f"{count:>14,}  {name}")
-    typer.echo(f"{found['total']:>14,}  pending, as {found['node']} counts")
-
-
-def _admin_ports(
-    admin: str | None, etcd: str | None, cluster: str, security: Security
-) -> tuple[str, ...]:
-    if admin is not None:
-        return admin_ports(None, admin)
-    named = coordination_if_named(endpoints(etcd), cluster, security, must_answer=True)
-    with named as coordination:
-        return admin_ports(coordination, None)
-
-
-def _hour(from_ms: int) -> str:
-    return f"{datetime.fromtimestamp(from_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
 class Asked(NamedTuple):
     """A message that a command will schedule."""
 
@@ -271,11 +244,16 @@ class Asked(NamedTuple):
     op: Op = Op.SCHEDULE
 
 
-def _client(bootstrap: str, prefix: str, config: Path | None, asked: Asked | None = None) -> Client:
+def _client(
+    bootstrap: str,
+    prefix: str,
+    config: Path | None,
+    asked: Asked | None = None,
+    record: Ask | None = None,
+) -> Client:
     """Return the client of a cluster that answers; RequestRefusedError if it would reject the
     message, KafkaUnreachableError."""
     names, security = topic_names(prefix), load_security(config)
-    record = None
     if asked is not None:
         topic, content, options, id, op = asked
         record = ask(names.buffer, topic, content, id=id, op=op, **options)
@@ -347,7 +325,7 @@ def _show_place(place: Scheduled | Sent, as_json: bool) -> None:
     fields: dict[str, Any] = {"source": place.source, "append_ms": place.append_ms}
     if isinstance(place, Scheduled):
         fields["due_ms"] = place.due_ms
-        line = f"scheduled as {place.source}, due at {_moment(place.due_ms)}"
+        line = f"scheduled as {place.source}, due at {moment(place.due_ms)}"
     else:
         line = f"sent as {place.source}"
     typer.echo(json.dumps(fields) if as_json else line)
@@ -357,39 +335,9 @@ def _show_verdict(verdict: Verdict, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(verdict)))
     else:
-        killed = f", killed {', '.join(verdict.killed)}" if verdict.killed else ""
+        what = f", killed {', '.join(verdict.killed)}" if verdict.killed else ""
+        if verdict.old_due_ms is not None:
+            what = f", due at {moment(verdict.due_ms)}, and not at {moment(verdict.old_due_ms)}"
         detail = f": {verdict.detail}" if verdict.detail else ""
-        typer.echo(f"{verdict.verdict}{killed}{detail}")
+        typer.echo(f"{verdict.verdict}{what}{detail}")
     raise typer.Exit(ExitCode.FINE if verdict.verdict in IN_TIME else ExitCode.PROBLEM)
-
-
-def _show_known(known: dict[str, Any]) -> None:
-    for live in known["live"]:
-        where = f"to {live['topic']}, {live['bytes']} bytes" if live["topic"] else live["problem"]
-        series = live.get("series")
-        if series is not None:
-            number = f"occurrence {series['occurrence']}" if series["occurrence"] else "not begun"
-            where += f", series {series['cron']} in {series['zone']}, {number}"
-        place = _record_place(live)
-        typer.echo(f"{live['state']:9} {live['source']}, {_due(live)}, {where}{place}")
-    for killed in known["killed"]:
-        state, by = killed.get("state", "asked"), killed["killed_by"]
-        text = {
-            "asked": f"asked for by {by}",
-            "cancelled": f"by {by} at {_moment(killed.get('decided_ms'))}",
-            "replaced": f"by {by} at {_moment(killed.get('decided_ms'))}",
-        }.get(state, f"before {by}")
-        place = _record_place(killed)
-        typer.echo(f"{state:9} {killed['source']}, {_due(killed)}, {text}{place}")
-
-
-def _due(message: dict[str, Any]) -> str:
-    return f"due at {_moment(message['due_ms'])}"
-
-
-def _moment(ms: int | None) -> str:
-    return "?" if ms is None else f"{ms} ({local_time(ms)})"
-
-
-def _record_place(message: dict[str, Any]) -> str:
-    return f": {message['at']} at {_moment(message['at_ms'])}" if "at" in message else ""

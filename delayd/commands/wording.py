@@ -16,3 +16,8 @@ def local_time(ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return "beyond the calendar"
     return f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03} {moment:%Z}"
+
+
+def moment(ms: int | None) -> str:
+    """Return a time in Unix ms, and as people here read it; a question mark if it is not known."""
+    return "?" if ms is None else f"{ms} ({local_time(ms)})"

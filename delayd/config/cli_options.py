@@ -36,6 +36,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Target topic.")]
 In = Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h, 30d.")]
 At = Annotated[str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")]
+By = Annotated[
+    str | None,
+    typer.Option("--by", help="How much later than it is due now, or earlier: +10m, -1h."),
+]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of the delivered record.")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Target partition.")]
 Late = Annotated[

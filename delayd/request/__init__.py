@@ -56,6 +56,7 @@ from delayd.request.internal import (
     INTERNAL_MARGIN_BYTES,
     BufferRecord,
     continuation,
+    moved_body,
     occurrence_body,
 )
 from delayd.request.parser import parse
@@ -101,6 +102,7 @@ __all__ = [
     "id_of",
     "is_requeued",
     "message_body",
+    "moved_body",
     "occurrence_body",
     "offset_of",
     "origin_of",

@@ -2,7 +2,8 @@
 
     message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
                           digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...][,
-                          [cron, zone, until ms or nil, catches up, occurrence, state]]]])
+                          [cron, zone, until ms or nil, catches up, occurrence, state
+                          [, moved ms]]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
     pending reply body = (dead body or nil, receipt or nil)
@@ -84,10 +85,15 @@ def message_body(request: Request) -> tuple[Any, ...]:
     assert topic is not None, "a message without a target cannot be stored"
     body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
     if request.series is not None:
-        return (*body, request.turn, request.wishes or (), request.series)
+        return (*body, request.turn, request.wishes or (), _stored(request.series))
     if request.wishes is not None:
         return (*body, request.turn, request.wishes)
     return body if request.turn is None else (*body, request.turn)
+
+
+def _stored(series: Series) -> tuple[Any, ...]:
+    """Return a series as a body has it: a field more where an occurrence was fired."""
+    return series if series.moved_ms is not None else series[:-1]
 
 
 def plain_message_body(
@@ -280,7 +286,7 @@ def series_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
     if series is None:
         return asked_again(body)
     fields = list(body)
-    fields[SERIES] = series._replace(occurrence=0)
+    fields[SERIES] = series._replace(occurrence=0, moved_ms=None)
     return asked_again(fields)
 
 

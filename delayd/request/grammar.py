@@ -12,6 +12,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Series, Wishes
 from delayd.request.times import (
+    by_ms_of,
     delay_ms_of,
     due_ms_of,
     late_ms_of,
@@ -19,6 +20,8 @@ from delayd.request.times import (
     until_ms_of,
     window_ms_of,
 )
+from replication.rules import knows_reschedule
+from replication.settings import RULES_VERSION
 
 Fields: TypeAlias = Mapping[str, str]
 """The `delayd-*` headers of one record, by name."""
@@ -49,8 +52,11 @@ UTC: Final = "UTC"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
-_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
+_OLDER_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
+_OPS = {**_OLDER_OPS, "reschedule": Op.RESCHEDULE, "fire": Op.FIRE}
 _SCHEDULE = Op.SCHEDULE
+_NAMED_OPS: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
+"""They are about what is pending under an id."""
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
 _COMPARED_WISHES = ("delayd-late", "delayd-window")
 _OF_SERIES = ("delayd-zone", "delayd-until", "delayd-catchup")
@@ -58,21 +64,30 @@ _SERIES_FIELDS: Final = frozenset({"delayd-cron", *_OF_SERIES})
 _NOT_OF_SERIES = (*_DUES, "delayd-window")
 _CATCHUPS = {"once": False, "all": True}
 _CANCEL_TAKES = frozenset({"delayd-op", "delayd-id"})
+_NEW_DUES = ("delayd-due", "delayd-delay", "delayd-by")
+_TAKES: Final = {
+    Op.CANCEL: _CANCEL_TAKES,
+    Op.FIRE: _CANCEL_TAKES,
+    Op.RESCHEDULE: frozenset({*_CANCEL_TAKES, *_NEW_DUES}),
+}
+"""Headers of operations that bring no message."""
 
 
-def op_of(fields: Fields) -> Op:
+def op_of(fields: Fields, rules_version: int = RULES_VERSION) -> Op:
     """Return the operation. Refuse headers that it does not take."""
     name = fields.get("delayd-op")
-    op = _SCHEDULE if name is None else _OPS.get(name)
+    ops = _ops(rules_version)
+    op = _SCHEDULE if name is None else ops.get(name)
     if op is _SCHEDULE:
         return Op.REDRIVE if "delayd-redrive" in fields else op
     if op is None:
         raise RefusedError(
             Reason.BAD_OP,
-            f"delayd-op {quoted(name or '')} is no operation: use one of {', '.join(_OPS)}",
+            f"delayd-op {quoted(name or '')} is no operation: use one of {', '.join(ops)}",
         )
+    takes = _TAKES.get(op)
     for header in fields:
-        if header == "delayd-redrive" or (op is Op.CANCEL and header not in _CANCEL_TAKES):
+        if header == "delayd-redrive" or (takes is not None and header not in takes):
             raise RefusedError(
                 Reason.UNEXPECTED_HEADER,
                 f"the header {header} has no meaning with delayd-op {op.slug}: leave it out",
@@ -80,17 +95,21 @@ def op_of(fields: Fields) -> Op:
     return op
 
 
-def op_named(name: str) -> Op | None:
+def op_named(name: str, rules_version: int) -> Op | None:
     """Return the operation of this name, None if there is none."""
-    return _OPS.get(name)
+    return _ops(rules_version).get(name)
+
+
+def _ops(rules_version: int) -> Mapping[str, Op]:
+    return _OPS if knows_reschedule(rules_version) else _OLDER_OPS
 
 
 def check_id(id: str | None, op: Op, record: Record, partitions: int) -> None:
     """Refuse an id that is not the record's key or lies in another partition than the key's.
 
-    A schedule needs no id, a cancel and a replace do."""
+    A schedule needs no id, what is about a message does."""
     if id is None:
-        if op is Op.CANCEL or op is Op.REPLACE:
+        if op in _NAMED_OPS:
             raise RefusedError(
                 Reason.MISSING_ID,
                 f"the header delayd-id is missing: delayd-op {op.slug} needs the id of the message"
@@ -166,6 +185,43 @@ def asked_due_ms_of(fields: Fields, append_ms: int, *, refuses_units: bool = Tru
         Reason.MISSING_DUE,
         "no due time: add one of the headers delayd-due, delayd-delay, delayd-level",
     )
+
+
+def refuse_by(fields: Fields, op: Op) -> None:
+    """Refuse what only a reschedule may ask for."""
+    raise RefusedError(
+        Reason.UNEXPECTED_HEADER,
+        f"the header delayd-by has no meaning with delayd-op {op.slug}: it is relative to what is"
+        " pending, so leave it out, or send delayd-op reschedule",
+    )
+
+
+def new_due_of(fields: Fields, append_ms: int) -> tuple[int, int | None]:
+    """Return when a reschedule wants it to be due (Unix ms), or, behind it, how much later than it
+    is due now."""
+    given = [name for name in _NEW_DUES if name in fields]
+    if not given:
+        raise RefusedError(
+            Reason.MISSING_DUE,
+            "no due time: add one of the headers delayd-due, delayd-delay, delayd-by",
+        )
+    if len(given) > 1:
+        raise RefusedError(
+            Reason.SEVERAL_DUES, f"{' and '.join(given)} contradict each other: keep one of them"
+        )
+    if (by := fields.get("delayd-by")) is not None:
+        return append_ms, by_ms_of(by)
+    return asked_due_ms_of(fields, append_ms), None
+
+
+def check_no_value(value: bytes | None, op: Op) -> None:
+    """Refuse a value where none is used."""
+    if value:
+        raise RefusedError(
+            Reason.UNEXPECTED_VALUE,
+            f"delayd-op {op.slug} leaves the message as it is, and this record has a value of"
+            f" {len(value)} bytes: send none, or delayd-op replace",
+        )
 
 
 def due_form_of(fields: Fields) -> tuple[str, ...]:

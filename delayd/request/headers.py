@@ -5,7 +5,7 @@ from typing import Final
 
 from delayd.bus import Headers
 from delayd.request.reasons import Reason, RefusedError, quoted
-from replication.rules import knows_series, knows_wishes
+from replication.rules import knows_reschedule, knows_series, knows_wishes
 from replication.settings import RULES_VERSION
 
 HEADER_PREFIX: Final = "delayd-"
@@ -28,6 +28,9 @@ rules they are unknown."""
 
 SERIES_HEADERS: Final = ("delayd-cron", "delayd-zone", "delayd-until", "delayd-catchup")
 """Headers of a series, since rules version 6."""
+
+RESCHEDULE_HEADERS: Final = ("delayd-by",)
+"""Headers of a reschedule, since rules version 7."""
 
 PLANNED_BEFORE_SERIES: Final = ("delayd-cron", "delayd-zone", "delayd-until")
 """Headers that the wire contract reserves, and rules older than 6 do not support."""
@@ -114,10 +117,13 @@ def check_names(headers: Headers) -> None:
 _SUPPORTED: Final = frozenset(SUPPORTED_HEADERS)
 _WITH_WISHES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
 _WITH_SERIES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
+_WITH_RESCHEDULE: Final = _WITH_SERIES | frozenset(RESCHEDULE_HEADERS)
 
 
 def headers_known(rules_version: int) -> frozenset[str]:
     """Return the headers that a request may have."""
+    if knows_reschedule(rules_version):
+        return _WITH_RESCHEDULE
     if knows_series(rules_version):
         return _WITH_SERIES
     return _WITH_WISHES if knows_wishes(rules_version) else _SUPPORTED
@@ -164,6 +170,8 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
     planned: tuple[str, ...] = PLANNED_BEFORE_SERIES if wishes else PLANNED_BEFORE_WISHES
     if knows_series(rules_version):
         wishes, planned = WISH_HEADERS + SERIES_HEADERS, ()
+    if knows_reschedule(rules_version):
+        wishes += RESCHEDULE_HEADERS
     if name in planned:
         return RefusedError(
             Reason.NOT_SUPPORTED,

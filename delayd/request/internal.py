@@ -17,6 +17,8 @@
              delayd-series         on, last or over: what comes after it (`SeriesState`)
              delayd-follows        yes if what it continues was delivered or has died: then it is
                                    the next occurrence, else the same one
+             delayd-moved          of an occurrence that was fired: `Series.moved_ms`
+             delayd-moved-by       of what a reschedule moves: the offset of that
              delayd-proof          last: proves that the master wrote all this, for this partition
 
 A *barrier* switches what is behind it in its partition to another version of the rules
@@ -41,12 +43,19 @@ from delayd.request.bodies import (
     ASKED_DUE_MS,
     ATTEMPT,
     DIGEST,
+    SERIES,
+    TURN,
+    WISHES,
     Body,
+    asked_due_of,
     asked_to_go_on,
     attempt_of,
     id_of,
     origin_of,
     series_of,
+)
+from delayd.request.bodies import (
+    wishes_of as wishes_body_of,
 )
 from delayd.request.grammar import (
     check_id,
@@ -99,6 +108,7 @@ _FIELDS = frozenset(
         *WISH_HEADERS,
         *SERIES_HEADERS,
         *("delayd-occurrence", "delayd-series", "delayd-follows"),
+        *("delayd-moved", "delayd-moved-by"),
     }
 )
 
@@ -135,9 +145,11 @@ def continuation(
     is_retry: bool = True,
     turn: Turn | None = None,
     follows: bool = False,
+    moved_by: int = -1,
 ) -> BufferRecord:
     """Return the record that requeues the message `body` until `next_due_ms`: for its next retry,
-    or only deferred, perhaps to its turn; or, of a series, the next occurrence if it `follows`.
+    or only deferred, perhaps to its turn; or, of a series, the next occurrence if it `follows`; or
+    because the reschedule at offset `moved_by` says so.
 
     `partition`, `offset` and `rank_due_ms` are of the message that is continued.
     """
@@ -156,6 +168,10 @@ def continuation(
         headers.append(("delayd-series", _STATES[SeriesState(series.state)].encode()))
         if follows:
             headers.append(("delayd-follows", b"yes"))
+        if series.moved_ms is not None:
+            headers.append(("delayd-moved", b"%d" % series.moved_ms))
+    if moved_by >= 0:
+        headers.append(("delayd-moved-by", b"%d" % moved_by))
     return signed(partition, key, value, headers, limits)
 
 
@@ -164,6 +180,25 @@ def occurrence_body(body: Body, series: Series, due_ms: int) -> Body:
     request."""
     fields = list(body)
     fields[ASKED_DUE_MS], fields[ATTEMPT], fields[-1] = due_ms, 0, series
+    return fields
+
+
+def moved_body(body: Body, due_ms: int) -> Body:
+    """Return the message body with another due time: exactly then, without its window, and with a
+    new turn if its target has a rate. An occurrence keeps its place in its series."""
+    fields = list(body)
+    if len(fields) > TURN:
+        fields[TURN] = None
+    if len(fields) > WISHES:
+        fields[WISHES] = wishes_body_of(body)._replace(window_ms=None)
+    series = series_of(body)
+    if series is None or series.state == SeriesState.OVER:
+        fields[ASKED_DUE_MS] = due_ms
+    elif series.occurrence == 0:
+        fields[SERIES] = series._replace(moved_ms=due_ms)
+    else:
+        own_ms = asked_due_of(body) if series.moved_ms is None else series.moved_ms
+        fields[ASKED_DUE_MS], fields[SERIES] = due_ms, series._replace(moved_ms=own_ms)
     return fields
 
 
@@ -220,6 +255,8 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         turn=_turn(fields),
         wishes=wishes_of(fields),
         series=_series(fields),
+        moved_by=_number(fields, "delayd-moved-by") if "delayd-moved-by" in fields else -1,
+        follows="delayd-follows" in fields,
     )
 
 
@@ -270,7 +307,9 @@ def _series(fields: dict[str, str]) -> Series | None:
     state = _STATE_NAMED.get(fields.get("delayd-series", ""))
     if asked is None or state is None:
         raise _not_as_written("delayd-series")
-    return asked._replace(occurrence=_number(fields, "delayd-occurrence"), state=state)
+    moved_ms = _number(fields, "delayd-moved") if "delayd-moved" in fields else None
+    number = _number(fields, "delayd-occurrence")
+    return asked._replace(occurrence=number, state=state, moved_ms=moved_ms)
 
 
 def _switch(text: str) -> Switch:

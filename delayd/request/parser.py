@@ -14,13 +14,17 @@ from delayd.bus.unreadable import UnreadableBatch
 from delayd.request.bodies import source_of
 from delayd.request.grammar import (
     ID_BYTES_MAX,
+    Fields,
     as_sent,
     asked_due_ms_of,
     check_id,
+    check_no_value,
     due_form_of,
+    new_due_of,
     op_named,
     op_of,
     redrive_of,
+    refuse_by,
     series_of,
     source_partition_of,
     target_of,
@@ -50,9 +54,10 @@ _SCHEDULE = Op.SCHEDULE
 _CANCEL = Op.CANCEL
 _REDRIVE = Op.REDRIVE
 _REPLACE = Op.REPLACE
+_MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -105,12 +110,16 @@ def _request_of(
     fields = fields_of(asked, headers_known(version), version)
     op = _SCHEDULE
     if "delayd-op" in fields or "delayd-redrive" in fields:
-        op = op_of(fields)
+        op = op_of(fields, version)
     id = fields.get("delayd-id")
     if id is not None or op is not _SCHEDULE:
         check_id(id, op, record, limits.partitions)
         if op is _CANCEL:
             return Request(op, None, 0, 0, None, None, [], None, id)
+        if op in _MOVES:
+            return _reschedule_of(record, limits, op, id, fields)
+    if "delayd-by" in fields:
+        refuse_by(fields, op)
     topic = target_of(fields, limits.prefix)
     series = series_of(fields) if knows_series(version) else None
     due_ms = record.append_ms  # of a series: the step that comes to it finds the first occurrence
@@ -142,6 +151,22 @@ def _request_of(
     return named._replace(wishes=wishes, series=series)
 
 
+def _reschedule_of(
+    record: Record, limits: RequestLimits, op: Op, id: str | None, fields: Fields
+) -> Request:
+    """Return the request for another due time of what is pending under an id."""
+    check_no_value(record.value, op)
+    due_ms, by_ms = record.append_ms, None
+    if op is Op.RESCHEDULE:
+        due_ms, by_ms = new_due_of(fields, record.append_ms)
+    if due_ms - record.append_ms > limits.max_delay_ms:
+        raise _too_far(due_ms - record.append_ms, limits.max_delay_ms)
+    asked_ms = due_ms
+    if by_ms is not None:
+        due_ms, asked_ms = record.append_ms + limits.max_delay_ms, 0
+    return Request(op, None, asked_ms, due_ms, None, None, [], None, id, by_ms=by_ms)
+
+
 def _margin_bytes(record: Record, asked: Headers, limits: RequestLimits) -> int:
     """Return how much larger this record may be: a request that was taken must fit again."""
     if is_internal(asked) or _settles(record, asked, limits):
@@ -165,7 +190,7 @@ def _too_large(record: Record, asked: Headers, limits: RequestLimits, size: int)
         f" {limits.record_bytes_max}: send a smaller one, for instance a reference to the data",
         truncated=True,
         id=_readable_id(record, asked, limits),
-        op=_readable_op(asked),
+        op=_readable_op(record, asked, limits),
     )
 
 
@@ -190,7 +215,7 @@ def _refused(
         except RefusedError as refused:
             refusal = refused
     id = _readable_id(record, asked, limits)
-    return Reject(refusal.reason, refusal.detail, id=id, op=_readable_op(asked))
+    return Reject(refusal.reason, refusal.detail, id=id, op=_readable_op(record, asked, limits))
 
 
 def _readable_id(record: Record, asked: Headers, limits: RequestLimits) -> str | None:
@@ -207,9 +232,10 @@ def _readable_id(record: Record, asked: Headers, limits: RequestLimits) -> str |
     return source_of(record.partition, record.offset) if is_told else None
 
 
-def _readable_op(asked: Headers) -> Op:
+def _readable_op(record: Record, asked: Headers, limits: RequestLimits) -> Op:
     """Return the operation of a rejected request, as far as it can be read."""
-    op = op_named(_only(asked, "delayd-op") or "")
+    version = limits.rules.version_at(record.partition, record.offset)
+    op = op_named(_only(asked, "delayd-op") or "", version)
     if op is not None and op is not Op.SCHEDULE:
         return op
     return Op.SCHEDULE if _only(asked, "delayd-redrive") is None else Op.REDRIVE

@@ -93,8 +93,19 @@ class Reason(Enum):
         "bad-catchup",
         "Write `delayd-catchup: all` or `delayd-catchup: once`, or leave it out.",
     )
-    BAD_OP = "bad-op", "Use `schedule`, `cancel` or `replace` in `delayd-op`, or leave it out."
-    MISSING_ID = "missing-id", "Name the message in `delayd-id`: cancel and replace need it."
+    BAD_BY = (
+        "bad-by",
+        "Write `delayd-by` as a sign, an integer and a unit: `+10m` is later, `-1h` is earlier.",
+    )
+    BAD_OP = (
+        "bad-op",
+        "Use `schedule`, `cancel`, `replace`, `reschedule` or `fire` in `delayd-op`, or leave it"
+        " out.",
+    )
+    MISSING_ID = (
+        "missing-id",
+        "Name the message in `delayd-id`: all operations but `schedule` need it.",
+    )
     BAD_ID = (
         "bad-id",
         "Send 1 to 256 bytes of UTF-8 in `delayd-id`, and the same bytes as the record's key.",
@@ -108,6 +119,15 @@ class Reason(Enum):
         "unexpected-header",
         "Leave it out: a cancel takes `delayd-op` and `delayd-id` only, and `delayd-redrive` is for"
         " plain schedules.",
+    )
+    UNEXPECTED_VALUE = (
+        "unexpected-value",
+        "Send no value: a reschedule leaves the message as it is. Another value takes a `replace`.",
+    )
+    UNMOVABLE = (
+        "unmovable",
+        "A series is pending under the id: fire its next occurrence, or replace it by another"
+        " series.",
     )
     BAD_REDRIVE = (
         "bad-redrive",

@@ -1,8 +1,10 @@
 """Receipts: the verdict on a request with an id, or on a redrive, as a record for its user.
 
-    stored  = (id, verdict slug, op slug, source, [killed source...], due ms or nil, detail)
+    stored  = (id, verdict slug, op slug, source, [killed source...], due ms or nil, detail
+               [, old due ms])
     record  = key: the id; header delayd-source: the source; value: a JSON object in ASCII with
-              id, verdict, op, source, killed, due_ms, at_ms, detail, in this order
+              id, verdict, op, source, killed, due_ms, at_ms, detail, in this order; of what was
+              rescheduled then old_due_ms
 
 The stored form has no time: it waits in the wheel until the step that makes it true, and `at_ms`
 is that step's `now`.
@@ -47,6 +49,11 @@ class Verdict(Enum):
         " message still goes out.",
     )
     NOT_FOUND = "not-found", "Nothing was pending under the id; `detail` has what is known of it."
+    RESCHEDULED = (
+        "rescheduled",
+        "What was pending is due at `due_ms` now, and was at `old_due_ms`; nothing else of it has"
+        " changed.",
+    )
     REPLACED = "replaced", "The messages in `killed` will never be delivered, the new one will."
     DUPLICATE = (
         "duplicate",
@@ -91,10 +98,12 @@ def receipt(
     killed: Iterable[str] = (),
     due_ms: int | None = None,
     detail: str = "",
+    old_due_ms: int | None = None,
 ) -> tuple[Any, ...]:
     """Return the stored form of a receipt. `source` is the request's, `killed` are sources,
-    `due_ms` is the due time as asked (Unix ms)."""
-    return (id, verdict.slug, op.slug, source, tuple(killed), due_ms, bounded(detail))
+    `due_ms` is the due time as asked (Unix ms), `old_due_ms` the one before a reschedule."""
+    told = (id, verdict.slug, op.slug, source, tuple(killed), due_ms, bounded(detail))
+    return told if old_due_ms is None else (*told, old_due_ms)
 
 
 def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
@@ -115,7 +124,7 @@ def verdict_of(stored: Any) -> str:
 
 def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
     """Return the record of a stored receipt that a step writes whose `now` is `at_ms` (Unix ms)."""
-    id, verdict, op, source, killed, due_ms, detail = stored
+    id, verdict, op, source, killed, due_ms, detail, *old_due_ms = stored
     fields = {
         "id": id,
         "verdict": verdict,
@@ -126,5 +135,7 @@ def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
         "at_ms": at_ms,
         "detail": detail,
     }
+    if old_due_ms:
+        [fields["old_due_ms"]] = old_due_ms
     value = json.dumps(fields, separators=(",", ":")).encode()
     return ReceiptRecord(id.encode(), value, [("delayd-source", source.encode())])

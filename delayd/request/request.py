@@ -24,6 +24,10 @@ class Op(IntEnum):
     """A barrier: what is behind it in its partition is ruled by another version of the rules."""
     SETTLE = 6
     """The master's own: what cancel markers came to."""
+    RESCHEDULE = 7
+    """Give what is pending under the id another due time."""
+    FIRE = 8
+    """A reschedule to now."""
 
     @property
     def slug(self) -> str:
@@ -31,7 +35,10 @@ class Op(IntEnum):
         return _SLUGS[self]
 
 
-_SLUGS = ("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle")
+_SLUGS = (
+    *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
+    *("reschedule", "fire"),
+)
 
 
 NEWEST_RULES: Final = Rules(RULES_VERSION)
@@ -126,6 +133,9 @@ class Series(NamedTuple):
     occurrence: int = 0
     """From 1; 0 as its user sent it, before a step has found the first one."""
     state: int = SeriesState.GOES_ON
+    moved_ms: int | None = None
+    """Of an occurrence that was fired: when it is due by the expression; of occurrence 0, when that
+    was asked for. None of all others. Unix ms."""
 
     @property
     def goes_on(self) -> bool:
@@ -184,6 +194,13 @@ class Request(NamedTuple):
     """Of what is stored: None if it has none."""
     series: Series | None = None
     """Of what is stored: None if it is delivered once."""
+    by_ms: int | None = None
+    """Of a reschedule: how much later than now what is pending is to be due; then `due_ms` is the
+    latest due time that the cluster takes."""
+    moved_by: int = -1
+    """Of a continuation: the offset of the reschedule that it carries out. -1 of all others."""
+    follows: bool = False
+    """Of a continuation: what it continues has come out, and this is the next occurrence."""
 
     @property
     def is_told(self) -> bool:

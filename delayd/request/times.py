@@ -6,6 +6,7 @@
     delay    = digits unit                             unit = "ms" | "s" | "m" | "h" | "d"
     late     = delay                                   1ms to 365d
     window   = delay                                   1ms to 1d
+    by       = ("+"|"-") delay
     until    = due, but no unit that is not ms
     level    = digits                                  1..18, RocketMQ's table
     digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
@@ -103,6 +104,19 @@ def delay_ms_of(text: str) -> int:
             " by ms, s, m, h or d: write it like 250ms, 10s, 5m, 2h or 30d",
         )
     return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def by_ms_of(text: str) -> int:
+    """Return the milliseconds of a `delayd-by`, negative if it is earlier."""
+    match = _DELAY.fullmatch(text[1:]) if text[:1] in ("+", "-") else None
+    by_ms = 0 if match is None else int(match[1]) * _UNIT_MS[match[2]]
+    if match is None or by_ms > DUE_MS_MAX:
+        raise RefusedError(
+            Reason.BAD_BY,
+            f"delayd-by {quoted(text)} is not + or - and an integer followed by ms, s, m, h or d,"
+            " of less than 8,000 years: write it like +10m or -1h",
+        )
+    return by_ms if text[0] == "+" else -by_ms
 
 
 def late_ms_of(text: str) -> int:

@@ -30,6 +30,7 @@ import msgpack
 from crc32c import crc32c
 
 from delayd.wheel import Frame, FrameKind
+from replication.rank import Rank
 
 FRAME_VERSION = 1
 FRAME_BYTES_MAX = 256 * 1024 * 1024
@@ -48,6 +49,7 @@ _pack_prefix = PREFIX.pack
 _pack_fields = Struct("<IHHQQQ").pack
 """From the form (see `read_forms`) up to the body."""
 _read_header = HEADER.unpack_from
+_FOUND_BY = Struct("<IHHQ")
 read_forms = Struct("<IIIHHQQQ").unpack_from
 """A header with version, kind and flags as one number, the *form*: less to compare per frame."""
 _new_tuple = tuple.__new__
@@ -175,6 +177,12 @@ def header_at(data: bytes, at: int) -> Header:
     """Return the header at `data[at:]`, which must have HEADER_BYTES; verify nothing."""
     length, crc, _, _, _, _, partition, _, _, due_ms = _read_header(data, at)
     return Header(at, length, crc, partition, due_ms)
+
+
+def header_of(lane: int, rank: Rank) -> bytes:
+    """Return what the header of a message has from its form to its offset: the bytes at which a
+    frame is looked for whose place is not known."""
+    return _FOUND_BY.pack(MESSAGE_FORM, lane, rank.partition, rank.offset)
 
 
 def possible_headers(data: bytes) -> Iterator[Header]:

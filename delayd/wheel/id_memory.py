@@ -2,7 +2,8 @@
 
     key                                        value (msgpack)
     "i" partition:u16 name                     keep_ms live killed killed_by [settled]
-                                                                            [replaced_by] topics:
+                                                                            [replaced_by]
+                                                                            [reserved] topics:
                                                                             state of an id, and of
                                                                             each live message the
                                                                             target, if known
@@ -29,7 +30,16 @@ from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_va
 from delayd.wheel.kills import rank_of as kill_rank
 from delayd.wheel.layers import Changes, Layers, Lines, QueueFront
 from replication.frontier import Frontier
-from replication.ids import NEVER_MS, NOTHING, IdState, KilledMessage, LiveMessage, Settlement
+from replication.ids import (
+    NEVER_MS,
+    NOTHING,
+    HeldMessage,
+    IdState,
+    KilledMessage,
+    LiveMessage,
+    Reservation,
+    Settlement,
+)
 from replication.rank import SLOT_MS, Rank
 
 FORGET_MAX = 20_000
@@ -37,6 +47,15 @@ FORGET_MAX = 20_000
 
 LIVE_FIELDS = 5
 """Of a live message, as it is stored unless it is of a series that goes on."""
+
+RESERVED = "r"
+"""The only key of the map that has a reservation."""
+
+_RESERVED_BYTES = msgpack.packb({RESERVED: None})[:-1]
+"""A line without them has no reservation."""
+
+STATES = b"i"
+"""Lines that begin so are states."""
 
 NO_TOPICS: Mapping[int, str] = {}
 
@@ -118,7 +137,7 @@ class IdMemory:
         `topics`: targets of its live messages, by offset. `before_ms`: `forget_ms` of the state
         that is replaced, which has a line in the queue.
         """
-        live, killed, killed_by, settled, replaced_by = state
+        live, killed, killed_by, settled, replaced_by, reserved = state
         # A field more where a series goes on: all else is stored as by older releases.
         stored = [m if m.goes_on else m[:LIVE_FIELDS] for m in live]
         fields: list[Any] = [keep_ms, stored, killed, killed_by]
@@ -126,6 +145,8 @@ class IdMemory:
             fields.append(settled)
         if replaced_by >= 0:
             fields.append(replaced_by)
+        if reserved is not None:
+            fields.append({RESERVED: reserved})
         if topics:
             fields += [topics.get(message.offset, "") for message in live]
         self._layers.put(_STATE.pack(b"i", partition) + name, _pack(fields))
@@ -208,7 +229,9 @@ class IdMemory:
         for key, value in lines:
             _, due_ms, partition, offset = KILL_KEY.unpack(key)
             is_over = keep_kills_ms is None or due_ms + keep_kills_ms < log_ms[partition]
-            if is_over and max(offset, kill_of(value).marker_offset) < cut.offsets[partition]:
+            kill = kill_of(value)
+            last_offset = max(offset, kill.marker_offset, kill.asked_by)
+            if is_over and last_offset < cut.offsets[partition]:
                 self._layers.put(key, None)
             else:
                 kept = kept or key
@@ -238,7 +261,7 @@ class IdMemory:
             name = key[_QUEUE.size :]
             value = self._layers.get(_STATE.pack(b"i", partition) + name)
             if value is not None:
-                keep_ms, *_ = msgpack.unpackb(value)
+                keep_ms, *_ = msgpack.unpackb(value, strict_map_key=False)
                 state = _unpack(value).state
                 if state.last_due_ms + keep_ms < now_ms:
                     if not _is_covered(state, partition, cut):
@@ -263,7 +286,9 @@ class IdMemory:
 
 
 def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
-    messages: Iterable[LiveMessage | KilledMessage] = (*state.live, *state.killed)
+    held = () if state.reserved is None else state.reserved.held
+    messages: Iterable[LiveMessage | KilledMessage]
+    messages = (*state.live, *state.killed, *(each.message for each in held))
     return state.killed_by < cut.offsets[partition] and all(
         cut.covers(m.lane, Rank(m.due_ms, partition, m.offset)) for m in messages
     )
@@ -278,10 +303,27 @@ def _unpack(value: bytes) -> Remembered:
     replaced_by = -1
     if topics and isinstance(topics[0], int):
         replaced_by, *topics = topics
+    reserved = None
+    if topics and isinstance(topics[0], dict):
+        found, *topics = topics
+        by, each_held, is_whole = found[RESERVED]
+        reserved = Reservation(by, tuple([_held(*fields) for fields in each_held]), is_whole)
     known = tuple([LiveMessage(*fields) for fields in live])
-    state = _made(IdState, (known, _killed(killed), killed_by, settled, replaced_by))
+    state = _made(IdState, (known, _killed(killed), killed_by, settled, replaced_by, reserved))
     told = {fields[1]: topic for fields, topic in zip(live, topics, strict=False)}
     return _made(Remembered, (state, told, state.last_due_ms + keep_ms))
+
+
+def held_of(key: bytes, value: bytes) -> Iterator[Rank]:
+    """Yield the ranks of what a reschedule holds, of a line that begins with STATES."""
+    if _RESERVED_BYTES in value and (reserved := _unpack(value).state.reserved) is not None:
+        _, partition = _STATE.unpack_from(key)
+        for each in reserved.held:
+            yield Rank(each.message.due_ms, partition, each.message.offset)
+
+
+def _held(message: tuple[int, int, int, int], *fields: Any) -> HeldMessage:
+    return HeldMessage(KilledMessage(*message), *fields)
 
 
 def _killed(messages: Iterable[tuple[int, int, int, int]]) -> tuple[KilledMessage, ...]:

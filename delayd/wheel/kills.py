@@ -1,7 +1,8 @@
 """Kills: which cancel marker killed which message, as lines of the catalogue and of an export.
 
     key     "k" due_ms:u64 partition:u16 offset:u64    big-endian, so they sort by rank
-    value   msgpack: marker_offset is_refused topic        an export's lines are without the topic
+    value   msgpack: marker_offset is_refused topic [[due_ms offset] asked_by]
+                                                           an export's lines have the first two
 
 Not here: where the lines are kept (`id_memory.py`).
 """
@@ -31,6 +32,11 @@ class Kill(NamedTuple):
     """Whether a continuation of it was refused because of that marker."""
     topic: str = ""
     """The message's target; empty if unknown."""
+    went_on: tuple[int, int] | None = None
+    """Due time and offset of a continuation that is stored all the same: if refused, held for a
+    reschedule; else because it came too late to be refused."""
+    asked_by: int = -1
+    """Offset of the last marker that took it over from a reschedule; -1 if none did."""
 
 
 def kill_key(rank: Rank) -> bytes:
@@ -46,7 +52,8 @@ def rank_of(key: bytes) -> Rank:
 
 def kill_value(kill: Kill) -> bytes:
     """Return the value of a line."""
-    return _pack(kill)
+    is_plain = kill.went_on is None and kill.asked_by < 0
+    return _pack(kill[:3] if is_plain else kill)
 
 
 def exported_value(value: bytes) -> bytes:
@@ -56,4 +63,4 @@ def exported_value(value: bytes) -> bytes:
 
 def kill_of(value: bytes) -> Kill:
     """Return the kill in a value: the inverse of `kill_value`."""
-    return Kill(*msgpack.unpackb(value))
+    return Kill(*msgpack.unpackb(value, use_list=False))

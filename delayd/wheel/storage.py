@@ -23,6 +23,7 @@ from delayd.wheel.catalogue import CatalogueBatch
 from delayd.wheel.checkpoint import FILES_SYNCED_ONE_BY_ONE_MAX, PendingCheckpoint
 from delayd.wheel.counts import PendingCounts
 from delayd.wheel.disk import OPEN_FILES_MAX, Descriptors, Disk, FailureLatch, SystemDisk
+from delayd.wheel.finding import Finder
 from delayd.wheel.frame import PARTITIONS_MAX, PackedFrame
 from delayd.wheel.hours import HORIZON_S, Hours
 from delayd.wheel.id_memory import IdMemory
@@ -97,6 +98,7 @@ class Wheel:
         self.snapshots = Snapshots(layout, disk, self._catalogue, self._segments.files)
         self._latch = FailureLatch()
         self._near_hours = NearHours(self._segments, self._reader, self.counts, self._latch)
+        self.finder = Finder(self._segments, self._reader, self._latch)
         self._pending: PendingCheckpoint | None = None
         if not self.counts.is_known:
             for segment in self._segments.all():
@@ -239,8 +241,6 @@ class Wheel:
         self._latch.require_usable()
         found = self._hours.files.get(hour)
         return None if found is None else found.info()
-
-    # What is there.
 
     def slots(self, first: int = 0, last: int | None = None) -> list[int]:
         """Return the slots from `first` to `last`, both included, that hold frames; ascending.

@@ -21,6 +21,7 @@ IMPORTED = (
     "delayd.commands.cluster",
     "delayd.commands.dead.commands",
     "delayd.commands.examine.commands",
+    "delayd.commands.knowing",
     "delayd.commands.messages",
     "delayd.commands.move.commands",
     "delayd.commands.node",

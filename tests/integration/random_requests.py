@@ -14,6 +14,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import RequestLimits, continuation
 from delayd.request.headers import (
     INTERNAL_HEADERS,
+    RESCHEDULE_HEADERS,
     SERIES_HEADERS,
     SUPPORTED_HEADERS,
     UNREADABLE_HEADERS,
@@ -28,6 +29,7 @@ NAMES: Final = (
     *(
         *SUPPORTED_HEADERS,
         *SERIES_HEADERS,
+        *RESCHEDULE_HEADERS,
         *INTERNAL_HEADERS,
         *WRITTEN_HEADERS,
         *WISH_HEADERS,
@@ -36,6 +38,7 @@ NAMES: Final = (
 )
 CONTENTS: Final = (
     *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
+    *(b"reschedule", b"fire", b"+10m", b"-1d"),
     *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
     *(b"yes", b"5d", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
@@ -52,6 +55,7 @@ OF_SERIES: Final[Headers] = [
     *(("delayd-zone", b"a zone"), ("delayd-until", b"253402300799999"), ("delayd-until", b"soon")),
     *(("delayd-catchup", b"all"), ("delayd-catchup", b"some")),
 ]
+NEW_DUES: Final[Headers] = [("delayd-by", b"+10m"), ("delayd-by", b"-1d"), ("delayd-delay", b"1d")]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
 
@@ -105,6 +109,8 @@ def record(random: Random, mixture: Mixture) -> Record:
             case _:
                 partition = random.randrange(partitions)
     value = b"v" if is_retry else mixture.value(random)
+    if ("delayd-op", b"fire") in headers or ("delayd-op", b"reschedule") in headers:
+        value = value if random.random() < 0.1 else None
     return Record(partition, random.randrange(2**40), -1, APPEND_MS, key, value, headers)
 
 
@@ -121,7 +127,10 @@ def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
     topic: tuple[str, bytes | None] = ("delayd-topic", random.choice(mixture.topics))
     headers: Headers = [("u", random.choice(CONTENTS)), topic, mixture.due(random)]
     with_id: tuple[str, bytes | None] = ("delayd-id", key)
-    match random.randrange(5):
+    match random.randrange(6):
+        case 5:
+            op = random.choice((b"reschedule", b"fire"))
+            return [with_id, ("delayd-op", op), random.choice(NEW_DUES)][: 3 - (op == b"fire")]
         case 0:
             headers.append(with_id)
         case 1:

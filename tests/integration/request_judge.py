@@ -43,7 +43,7 @@ OF_MESSAGES = ("dead", "delivered", "expired", "ended")
 WISHES = ("delayd-receipt", "delayd-late", "delayd-window")
 SPANS = {b"1ms": 1, b"1500ms": 1_500, b"2s": 2_000, b"3s": 3_000, b"1d": 86_400_000, None: 0}
 """Of the windows that cases are delivered with, ms."""
-OPS = {b"cancel": "cancel", b"replace": "replace"}
+OPS = {op: op.decode() for op in (b"cancel", b"replace", b"reschedule", b"fire")}
 
 
 def judge(play: Play, case: Case) -> None:
@@ -51,11 +51,11 @@ def judge(play: Play, case: Case) -> None:
     sent = play.sent[id(case)]
     assert len(sent) == len(case.steps), f"step {len(sent)} was never to be written"
     for step, written in zip(case.steps, sent, strict=True):
-        judge_fate(play, step, written)
+        judge_fate(play, case, step, written)
         judge_receipts(play, case, step, written)
 
 
-def judge_fate(play: Play, step: Step, sent: Sent) -> None:
+def judge_fate(play: Play, case: Case, step: Step, sent: Sent) -> None:
     """Check that there is at most one record anywhere, the right one."""
     source = sent.at.source
     delivered, letters = play.seen.delivered[source], play.seen.letters[source]
@@ -69,7 +69,9 @@ def judge_fate(play: Play, step: Step, sent: Sent) -> None:
     )
     match step.fate:
         case Delivered():
-            check_delivered(play, step.fate, sent, delivered[0])
+            by = step.fate.moved_by
+            moved = None if by is None else play.sent[id(case)][by]
+            check_delivered(play, step.fate, sent, delivered[0], moved)
         case Refused():
             check_refused(step.fate, sent, letters[0])
         case Dead():
@@ -82,7 +84,10 @@ def judge_fate(play: Play, step: Step, sent: Sent) -> None:
             assert source not in live_under(play, header_of(step, "delayd-id")), "it is pending"
 
 
-def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> None:
+def check_delivered(
+    play: Play, fate: Delivered, sent: Sent, found: Found, moved: Sent | None = None
+) -> None:
+    """`moved`: the step that has given it its due time, if that is not its own."""
     assert found.topic == play.topic_of[fate.topic]
     assert found.value == sent.value
     key = sent.key if fate.key is None else fate.key
@@ -95,13 +100,16 @@ def check_delivered(play: Play, fate: Delivered, sent: Sent, found: Found) -> No
     assert found.headers[: len(user)] == user
     own = found.headers[len(user) :]
     planned = ["delayd-planned"] if fate.is_planned else []
-    names = ["delayd-due", *planned, "delayd-fired", "delayd-source"]
+    origin = [] if moved is None else ["delayd-origin"]
+    names = ["delayd-due", *planned, "delayd-fired", "delayd-source", *origin]
     id = dict(sent.headers).get("delayd-id")
     if id is not None:
         assert own[0] == ("delayd-id", id)
         own = own[1:]
     assert [name for name, _ in own] == names
-    due_ms = due_of(fate.due, sent)
+    due_ms = due_of(fate.due, sent if moved is None else moved)
+    if moved is not None and isinstance(fate.due, Moment):
+        due_ms += fate.due.in_ms
     assert found.header("delayd-due") == str(due_ms)
     fired_ms = int(found.header("delayd-fired") or 0)
     if fate.is_planned:
@@ -207,7 +215,8 @@ def judge_receipts(play: Play, case: Case, step: Step, sent: Sent) -> None:
 def check_receipt(
     play: Play, case: Case, step: Step, told: Told, sent: Sent, receipt: dict[str, Any]
 ) -> None:
-    assert list(receipt) == RECEIPT_FIELDS
+    more = ["old_due_ms"] if told.verdict == "rescheduled" else []
+    assert list(receipt) == [*RECEIPT_FIELDS, *more]
     named = header_of(step, "delayd-id")
     by_source = told.id or sent.at.source
     assert receipt["id"] == (by_source if named is None else named.decode())
@@ -224,7 +233,7 @@ def check_receipt(
     due_ms = receipt["due_ms"]
     if told.verdict == "rejected":
         assert due_ms is None
-    elif op == "cancel":
+    elif op in ("cancel", "reschedule", "fire"):
         assert (due_ms is None) == ("nothing is remembered" in receipt["detail"])
     elif header_of(step, "delayd-cron") is None:
         [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]

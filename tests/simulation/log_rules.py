@@ -3,6 +3,7 @@
 Read anew from docs/design/frontier.md: nothing here is shared with the nodes.
 """
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -13,6 +14,7 @@ LANES = 64
 LIVE_MAX = 64
 REDRIVE_MEMORY_MS = 30 * 24 * 3_600_000
 REPEAT_MEMORY_MS = 3_600_000
+MOVES = ("reschedule", "fire")
 
 
 def span_ms(text: str) -> int:
@@ -70,6 +72,12 @@ class Request:
     """Of an occurrence: on, last or over."""
     follows: bool = False
     """What it continues was delivered or has died."""
+    by: str = ""
+    """Of a reschedule: how much later, as it was written."""
+    moved_by: int = -1
+    """Of a continuation: offset of the reschedule that it carries out."""
+    moved: str = ""
+    """Of an occurrence that was fired: its place in the series."""
 
     @property
     def goes_on(self) -> bool:
@@ -98,6 +106,20 @@ class Request:
     @property
     def lane(self) -> int:
         return crc32(self.topic.encode()) % LANES
+
+
+@dataclass
+class Reservation:
+    """What a reschedule has killed, while nobody has said what came of that."""
+
+    marker: Request
+    held: list[tuple[Request, int]]
+    """With the time at which each is to be due."""
+
+    def place_of(self, source: str) -> int | None:
+        """Return where the message with this source is held."""
+        found = [n for n, (message, _) in enumerate(self.held) if message.source == source]
+        return found[0] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +217,14 @@ class Rules:
         """By source of a replace that was sent before, word for word: the first one."""
         self.refused: set[str] = set()
         """Sources of killed messages whose continuation came after the cancel marker."""
+        self.reserved: dict[tuple[int, str], Reservation] = {}
+        """By partition and id."""
+        self.held_as: dict[str, str] = {}
+        """By source of a killed message: its continuation, which a reschedule holds."""
+        self.escaped: set[str] = set()
+        """Sources of killed messages that came out: their series has gone on."""
+        self.dues_ms: dict[str, list[int]] = {}
+        """By source of a reschedule: when each of its targets is to be due."""
         self._trail_ms = min(id_memory_ms // 6, 600_000)
         is_steady = rules_version >= 4
         self.times: defaultdict[int, Times] = defaultdict(
@@ -211,6 +241,8 @@ class Rules:
             ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
                 request = replace(request, late="", window="", series="")
+            if request.op in MOVES and not self._knows(7, request, rules_version):
+                request = replace(request, op="schedule", expects="answer")
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
@@ -271,6 +303,7 @@ class Rules:
 
     def _take(self, request: Request, as_of_ms: int) -> None:
         if request.op == "settle":
+            self._settled(request)
             return
         # What has no id is live alone, and nothing finds it.
         live = [] if request.id is None else self.live.setdefault(self._place(request), [])
@@ -278,9 +311,19 @@ class Rules:
             continued = f"{request.partition}/{request.continues}"
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             is_recent = self.by_source[continued].due_ms + self.id_memory_ms >= as_of_ms
+            reserved = self.reserved.get(self._place(request)) if request.id else None
+            at = None if reserved is None else reserved.place_of(continued)
             if continued in self.killed_by and (is_recent or not is_steady):
-                self.refused.add(continued)
-                return
+                if reserved is None or at is None:
+                    self.refused.add(continued)
+                    return
+                if request.moved_by != reserved.marker.offset and not request.follows:
+                    self._hold(request, reserved, at, continued)
+                    return
+            if reserved is not None and at is not None:
+                del reserved.held[at]
+            if continued in self.killed_by and not (is_recent and request.moved_by >= 0):
+                self.escaped.add(continued)
             if continued in self.continued_by:
                 assert self._ignores_repeats, f"{continued} was continued twice"
                 if self._continued_ms[continued] + REPEAT_MEMORY_MS >= as_of_ms:
@@ -299,14 +342,20 @@ class Rules:
                 self.refusals[request.source] = "duplicate"
                 return
             self.redriven[request.redrive] = as_of_ms
+        elif request.op in MOVES:
+            self._move(request, live, as_of_ms)
+            return
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
             self.as_of_ms[request.source] = as_of_ms
             if first := self._repeated(request, live, as_of_ms):
                 self.repeats[request.source] = first
                 return
-            self.targets_of[request.source] = list(live)
+            reserved = self.reserved.pop(self._place(request), None)
             self.killed_by |= {message.source: request for message in live}
+            if reserved is not None:
+                live[:0] = [message for message, _ in reserved.held]
+            self.targets_of[request.source] = list(live)
             if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in live):
                 self.last_killed[self._place(request)] = list(live)
             else:
@@ -321,6 +370,10 @@ class Rules:
                 self.replaced[self._place(request)] = request
         elif request.id is not None:
             taken = [m for m in live if m.due_ms > as_of_ms or m.goes_on]
+            reserved = self.reserved.get(self._place(request))
+            held = [] if reserved is None else [message for message, _ in reserved.held]
+            if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in held):
+                taken += held
             if taken:
                 same = any(self._sent_as(m) == self._sent[request.source] for m in taken)
                 self.refusals[request.source] = "duplicate" if same else "conflict"
@@ -330,6 +383,53 @@ class Rules:
             self.answers.append(request)
         live.append(request)
         self.messages.append(request)
+
+    def _hold(self, request: Request, reserved: Reservation, at: int, continued: str) -> None:
+        """Note a retry of what a reschedule has killed: that is what it moves."""
+        self.refused.add(continued)
+        self.held_as[continued] = request.source
+        self.origins[request.source] = self.origin_of(continued)
+        self.killed_by[request.source] = reserved.marker
+        reserved.held[at] = request, reserved.held[at][1]
+        self.messages.append(request)
+
+    def _move(self, request: Request, live: list[Request], as_of_ms: int) -> None:
+        """Decide a reschedule or a fire."""
+        self.answers.append(request)
+        self.as_of_ms[request.source] = as_of_ms
+        place = self._place(request)
+        reserved = self.reserved.get(place)
+        held = [] if reserved is None else reserved.held
+        if request.op == "reschedule" and any(m.goes_on for m in (*live, *(m for m, _ in held))):
+            self.refusals[request.source] = "rejected"
+            return
+        found = [*held, *((message, message.due_ms) for message in live)]
+        moved = [(message, self._new_due_ms(request, old_ms)) for message, old_ms in found]
+        self.targets_of[request.source] = [message for message, _ in moved]
+        self.dues_ms[request.source] = [due_ms for _, due_ms in moved]
+        self.killed_by |= {message.source: request for message in live}
+        self.replaced.pop(place, None)
+        live.clear()
+        self.reserved[place] = Reservation(
+            request, [each for each in moved if each[0].due_ms + self.id_memory_ms >= as_of_ms]
+        )
+
+    def _new_due_ms(self, request: Request, old_ms: int) -> int:
+        if request.op == "fire":
+            return request.append_ms
+        return max(0, old_ms + by_ms(request.by)) if request.by else int(request.asked)
+
+    def _settled(self, request: Request) -> None:
+        """Note what a master says of markers: what a reschedule holds is free, if it is done."""
+        for id, marker_offset, *_ in json.loads(request.value or b""):
+            reserved = self.reserved.get((request.partition, id))
+            if reserved is not None and reserved.marker.offset == marker_offset:
+                del self.reserved[request.partition, id]
+
+
+def by_ms(text: str) -> int:
+    """Return the milliseconds that `+2s` or `-300ms` stands for."""
+    return span_ms(text[1:]) * (1 if text[0] == "+" else -1)
 
 
 def check_follows(before: Step, after: Step) -> None:

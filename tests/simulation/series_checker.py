@@ -71,12 +71,19 @@ class SeriesChecker:
         """Check what stands in the buffer behind a record of a series."""
         read = self._read
         where = f"{after.source} after {before.source}"
+        if after.moved_by >= 0:
+            _check_moved(before, after)
+            return
         assert after.series.replace("|UTC|", "||") == before.series.replace("|UTC|", "||"), where
         assert before.goes_on or not after.follows, f"{where}, which was the last"
         assert after.follows == bool(read.produced[before.source]), f"{where}: {after}"
         now_ms: int = read.steps[read.step_of[before.source]].fields["now_ms"]
-        from_ms = int(before.asked or before.append_ms)
-        is_same = (after.occurrence, int(after.asked)) == (before.occurrence, from_ms)
+        from_ms = int(before.moved or before.asked or before.append_ms)
+        if before.occurrence == 0:
+            from_ms = int(before.asked or before.append_ms)
+        own_ms = int(after.moved or after.asked)
+        is_same = (after.moved, after.asked) == (before.moved, before.asked)
+        is_same &= after.occurrence == before.occurrence
         if is_same and not after.follows and after.state == (before.state or "on"):
             return  # a retry, or deferred
         wanted = _wanted(before.series, from_ms, now_ms)
@@ -85,9 +92,22 @@ class SeriesChecker:
             return
         due_ms, is_last = wanted
         number = before.occurrence + (after.follows or before.occurrence == 0)
-        assert (after.occurrence, int(after.asked)) == (number, due_ms), f"{where}: {after}"
+        if before.occurrence == 0 and before.moved:
+            assert int(after.asked) == int(before.moved), f"{where}: {after} is not fired"
+            due_ms = own_ms  # it went out before any could be missed
+        assert (after.occurrence, own_ms) == (number, due_ms), f"{where}: {after}"
         assert after.state == ("last" if is_last else "on"), f"{where}: {after}"
         self.seen["late"] += due_ms <= now_ms
+
+
+def _check_moved(before: Request, after: Request) -> None:
+    """Check what a fire has written in place of an occurrence, or of the request."""
+    where = f"{after.source} after {before.source}"
+    same = ("occurrence", "state", "series") if before.op == "continue" else ("occurrence",)
+    for name in same:
+        assert getattr(after, name) == getattr(before, name), f"{where}: {after}"
+    if before.occurrence and before.state != "over":
+        assert after.moved == (before.moved or before.asked), f"{where}: {after}"
 
 
 def _wanted(series: str, from_ms: int, now_ms: int) -> tuple[int, bool] | None:

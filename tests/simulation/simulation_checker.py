@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from log_rules import Request, Rules, check_follows, planned_of, step_of_fields
+from moves_checker import MOVES, MovesChecker
 from series_checker import SERIES, SeriesChecker
 from wishes_checker import LATER, WishesChecker
 
@@ -98,7 +99,7 @@ class Checker:
         self.retries = {
             f"{request.partition}/{request.continues}": request
             for request in requests
-            if request.op == "continue"
+            if request.op == "continue" and request.moved_by < 0
         }
         """By source: what continues it, refused or not."""
         frontiers = self.committed(FRONTIER)
@@ -119,6 +120,7 @@ class Checker:
             for source in self.rules.killed_by
             if not self.produced[source] and source not in self.rules.continued_by
         }
+        self.moves = MovesChecker(self)
 
     def check(self) -> None:
         """Raise AssertionError, with the source or step that breaks a rule."""
@@ -181,7 +183,8 @@ class Checker:
             late = {m.source for m in done if m.rank < before.cursors[m.lane]}
             # One whose continuation was refused later counts as retried here.
             retried = [m for m in done if m.source in self.retries and not self._is_followed(m)]
-            killed = [m for m in done if m.source in self.killed and m not in retried]
+            gone = self.killed | self.moves.moved
+            killed = [m for m in done if m.source in gone and m not in retried]
             delivered = [m for m in done if self._reached(m, m.topic)]
             dead = [m for m in done if self._reached(m, DEAD)]
             digest = sum(crc32(m.source.encode()) for m in delivered)
@@ -239,6 +242,7 @@ class Checker:
             is_dead = answer.op in ("schedule", "redrive") and (
                 self.rules.refusals.get(answer.source) != "duplicate"
             )
+            is_dead |= self.rules.refusals.get(answer.source) == "rejected"
             found = {t: n for t, n in self.produced[answer.source].items() if t == DEAD}
             if answer not in self.messages:
                 assert found == ({DEAD: 1} if is_dead else {}), f"{answer.source}: {found}"
@@ -273,6 +277,8 @@ class Checker:
                 expected = "rejected" if marker.expects == "answer" else "scheduled"
                 assert [(v["verdict"], v["op"]) for v in first] == [(expected, "redrive")], first
                 assert {v["id"] for v in first} == {marker.id or marker.redrive}
+            if marker.op in MOVES and marker.source not in self.rules.refusals:
+                last = self.moves.check_verdict(marker, last)
             if marker.op not in ("cancel", "replace"):
                 continue
             marked = [v for v in self.verdicts[marker.source] if v["verdict"] not in LATER]
@@ -468,4 +474,7 @@ class Checker:
             occurrence=int(headers.get("delayd-occurrence", 0)),
             state=headers.get("delayd-series", ""),
             follows="delayd-follows" in headers,
+            by=headers.get("delayd-by", ""),
+            moved_by=int(headers.get("delayd-moved-by", -1)),
+            moved=headers.get("delayd-moved", ""),
         )

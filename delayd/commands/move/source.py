@@ -24,6 +24,7 @@ from delayd.request.bodies import TOPIC, is_requeued, origin_of, reason_of
 from delayd.wheel import FrameKind, Progress, SegmentLine
 from delayd.wheel.disk import OpenFile
 from delayd.wheel.frame import HEADER_BYTES, BrokenFrameError, read_body
+from delayd.wheel.id_memory import STATES, held_of
 from delayd.wheel.kills import KILLS, kill_of, rank_of
 from delayd.wheel.layout import HOUR_SLOTS
 from delayd.wheel.reader import FoundFrame, read_frames
@@ -156,6 +157,8 @@ class Source:
         killed: dict[Rank, int] = {}
         for run in catalogue.lines(KILLS, KILLS):
             killed |= {rank_of(key): kill_of(value).marker_offset for key, value in run}
+        for rank in self._held():
+            killed.pop(rank, None)
         for line in catalogue.counted_lines_by_hour():
             path = self._wheel.layout.segment_file(line.name)
             self._require(path)
@@ -213,8 +216,14 @@ class Source:
         return self._newest.get((origin, rank.partition), -1) > rank.offset
 
     def _kills(self) -> Iterator[Rank]:
+        """Yield the ranks of what was killed for good: what a reschedule holds goes on."""
+        held = self._held()
         for run in self._wheel.catalogue.lines(KILLS, KILLS):
-            yield from (rank_of(key) for key, _ in run)
+            yield from (rank for rank in (rank_of(key) for key, _ in run) if rank not in held)
+
+    def _held(self) -> frozenset[Rank]:
+        lines = self._wheel.catalogue.lines(STATES, STATES)
+        return frozenset(rank for run in lines for each in run for rank in held_of(*each))
 
     def _of_hour(
         self, files: Sequence[SegmentLine], cut: Frontier, killed: set[Rank]

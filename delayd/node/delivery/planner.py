@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
-from delayd.node.replica.cancel_marks import Judged, cancel_marker_of
+from delayd.node.replica.cancel_marks import Judged, Moved, cancel_marker_of
 from delayd.node.replica.replica import Replica
 from delayd.request import id_of
 from delayd.runtime import native
@@ -26,11 +26,11 @@ from delayd.wheel.id_memory import id_name
 from delayd.wheel.storage import Wheel
 from replication.delivery_queue import OPEN_LIMITS, DeliveryQueue, OpenLimits, Plan, StepLimits
 from replication.frontier import Frontier, stand_still
-from replication.ids import Settlement
+from replication.ids import KilledMessage, Settlement
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.rules import Rules, is_steady
 from replication.settings import Settings
-from replication.verdict import judge
+from replication.verdict import CancelMarker, judge
 
 FOREVER = Rank(1 << 63, 0, 0)
 """Beyond any due time."""
@@ -152,12 +152,14 @@ class Planner:
         self._queue.begin(plan)
         first = self._piece(plan.deliveries[:PIECE_FRAMES], plan)
         deferred = self._read(plan.deferred, plan)
-        replies, judged = [], []
+        replies: list[Frame] = []
+        markers: list[Frame] = []
         for frame in self._wheel.read(plan.replies):
-            if frame.kind == FrameKind.CANCEL_MARKER:
-                judged.append(self._judge(frame, plan))
-            else:
-                replies.append(frame)
+            (markers if frame.kind == FrameKind.CANCEL_MARKER else replies).append(frame)
+        last = {(frame.partition, frame.body[1]): frame.offset for frame in markers}
+        judged = [
+            self._judge(frame, plan, last[frame.partition, frame.body[1]]) for frame in markers
+        ]
         pieces = self._under_lock(self._pieces(first, plan))
         return StepContent(pieces, deferred, replies, judged)
 
@@ -227,21 +229,66 @@ class Planner:
         self._queue.postpone_verdict(frame.partition, kill.marker_offset)
         return False
 
-    def _judge(self, frame: Frame, plan: Plan) -> Judged:
+    def _judge(self, frame: Frame, plan: Plan, last_offset: int) -> Judged:
+        """Judge a marker; `last_offset` is of the last one of its id in this step."""
         marker, id, due_ms = cancel_marker_of(frame)
-        refused = set()
+        refused, escaped = set(), set()
         for message in (*marker.killed, *marker.killed_before):
             kill = self._wheel.ids.kill(Rank(message.due_ms, marker.partition, message.offset))
             if kill is not None and kill.is_refused:
                 refused.add(message.offset)
+            elif kill is not None and kill.went_on is not None:
+                escaped.add(message.offset)
         settled = self._last_settled(marker.partition, id)
-        judgement = judge(marker, plan.before, refused, self._settings.id_memory_ms, settled)
+        keep_ms = self._settings.id_memory_ms
+        judgement = judge(marker, plan.before, refused, keep_ms, settled, escaped)
+        moved: tuple[Moved, ...] = ()
+        if marker.move is not None and judgement.killed:
+            is_last = last_offset == marker.offset
+            moved = tuple(self._moved(marker, id, judgement.killed, is_last=is_last))
         settlement = None
         if is_steady(self._rules().version_at(marker.partition, marker.offset)):
             settlement = judgement.settlement(marker, plan.now_ms)
         if settlement is not None:
             self._settled[marker.partition, id] = settlement
-        return Judged(marker, id, due_ms, judgement, settlement)
+        return Judged(marker, id, due_ms, judgement, settlement, moved)
+
+    def _moved(
+        self,
+        marker: CancelMarker,
+        id: str,
+        killed: tuple[KilledMessage, ...],
+        *,
+        is_last: bool,
+    ) -> Iterator[Moved]:
+        """Yield what the step writes for a reschedule that has killed these. What a later marker
+        took over in the same step is that one's. One beyond O' waits for what is written now."""
+        assert marker.move is not None, "only a reschedule moves"
+        partition = marker.partition
+        state = self._wheel.ids.state(partition, id_name(id))
+        is_holding = state.reserved is not None and state.reserved.marker_offset == marker.offset
+        is_taken = state.killed_by > marker.offset
+        if is_taken and is_last:
+            self._queue.postpone_verdicts(partition)
+        for message, (_, due_ms) in zip(marker.killed, marker.move.dues_ms, strict=True):
+            is_old = message.due_ms + self._settings.id_memory_ms < marker.as_of_ms
+            if message not in killed or not (is_old or is_holding or (is_taken and is_last)):
+                continue
+            rank = self._went_on(Rank(message.due_ms, partition, message.offset))
+            if rank is not None:
+                frame = self._wheel.finder.find(message.lane, rank)
+                assert frame is not None, f"{rank} is pending, and not in the wheel"
+                yield Moved(frame, due_ms)
+
+    def _went_on(self, rank: Rank) -> Rank | None:
+        """Return the rank of the record that stands for a killed message; None if none does: a
+        cancel or replace that came later refused it."""
+        while (kill := self._wheel.ids.kill(rank)) is not None and kill.is_refused:
+            if kill.went_on is None:
+                return None
+            due_ms, offset = kill.went_on
+            rank = Rank(due_ms, rank.partition, offset)
+        return rank
 
     def _last_settled(self, partition: int, id: str) -> Settlement | None:
         """Return the last settlement of an id: of an own step, or as the log has it."""

@@ -15,6 +15,7 @@ from delayd.request import (
     BufferRecord,
     RequestLimits,
     Series,
+    SeriesState,
     asked_due_of,
     attempt_of,
     continuation,
@@ -65,21 +66,30 @@ class SeriesStep:
     def _in_place_of(self, frame: Frame, series: Series) -> BufferRecord | None:
         due_ms = asked_due_of(frame.body)
         if series.occurrence == 0:
-            return self._record(frame, first(series, due_ms, self._now_ms))
+            return self._record(frame, self._first(series, due_ms))
         if due_ms > self._now_ms:
             return self._record(frame, Found(series, due_ms))
         # One that was found late is the one to deliver: else a series that is always behind would
         # never come to any.
-        if is_first_attempt(frame):
+        if is_first_attempt(frame) and series.moved_ms is None:
             found = later(series, due_ms, self._now_ms)
             return None if found is None else self._record(frame, found)
         return None
+
+    def _first(self, series: Series, asked_ms: int) -> Found:
+        """Return the first occurrence: due as the expression says, unless it was fired before."""
+        found = first(series._replace(moved_ms=None), asked_ms, self._now_ms)
+        if series.moved_ms is None or found.series.state == SeriesState.OVER:
+            return found
+        return Found(found.series._replace(moved_ms=found.due_ms), series.moved_ms)
 
     def after(self, frame: Frame, series: Series) -> BufferRecord:
         """Return the record of the occurrence that follows that of the frame."""
         self.followed_count += 1
         began_ns = self._clock.monotonic_ns()
-        found = following(series, asked_due_of(frame.body), self._now_ms)
+        # One that was fired leaves the series where it was.
+        own_ms = asked_due_of(frame.body) if series.moved_ms is None else series.moved_ms
+        found = following(series._replace(moved_ms=None), own_ms, self._now_ms)
         self._spent_ns += self._clock.monotonic_ns() - began_ns
         return self._record(frame, found, follows=True)
 

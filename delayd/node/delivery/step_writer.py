@@ -21,6 +21,7 @@ from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
 from delayd.node.delivery.fates import REQUEUED, Fate
 from delayd.node.delivery.flat_step import Run, send_run
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
+from delayd.node.delivery.rescheduling import moved_records
 from delayd.node.delivery.series_step import SeriesStep, is_first_attempt
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.targets.checks import CHUNKS_MAX
@@ -101,6 +102,8 @@ class StepWriter:
         self.message_count = 0
         """Messages that were due, without those that were deferred before they were read."""
         self.killed_count = 0
+        self.moved_count = 0
+        """Messages that were given another due time."""
         self.digest = 0
         """Of what was delivered: the sum of the CRC-32 of the sources."""
         self.turned_away: dict[str, TurnedAway] = {}
@@ -143,7 +146,11 @@ class StepWriter:
                 self._receipt(told)
         for judged in content.judged:
             self._receipt(receipt_of(judged))
-        if self._settle(content.judged) or self.requeued_count or self._series.followed_count:
+            for moved in moved_records(judged, self._limits):
+                self.moved_count += 1
+                self._write_own(moved)
+        own = self.requeued_count + self._series.followed_count + self.moved_count
+        if self._settle(content.judged) or own:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
 
@@ -388,7 +395,7 @@ class StepWriter:
     def _settle(self, judged: Sequence[Judged]) -> bool:
         """Write into the log what these cancel markers came to; return whether there was any."""
         settled: defaultdict[int, list[Settled]] = defaultdict(list)
-        for marker, id, _, _, settlement in judged:
+        for marker, id, _, _, settlement, _ in judged:
             if settlement is not None:
                 settled[marker.partition].append((id, settlement))
         for partition, of_partition in settled.items():

@@ -13,13 +13,23 @@ SETTLE: Final = Asked(IngestOp.SETTLE, 0)
 _CANCEL: Final = Asked(IngestOp.CANCEL, 0, has_id=True)
 # See `delayd.request.parser`: members of enums, without what they cost.
 _CANCEL_OP: Final = Op.CANCEL
-_OPS: Final = {op: IngestOp[op.name] for op in Op}
+_OPS: Final[dict[Op, IngestOp]] = {op: IngestOp[op.name] for op in Op if op is not Op.FIRE}
+_RESCHEDULE, _FIRE = Op.RESCHEDULE, Op.FIRE
 
 
 def asked_of(request: Request, lanes: int) -> Asked:
     """Return what a request asks, in a cluster of so many lanes."""
     if request.op is _CANCEL_OP:
         return _CANCEL
+    if request.op is _RESCHEDULE or request.op is _FIRE:
+        return Asked(
+            IngestOp.RESCHEDULE,
+            request.due_ms,
+            has_id=True,
+            by_ms=request.by_ms,
+            is_fire=request.op is _FIRE,
+            latest_ms=request.due_ms,
+        )
     lane = 0 if request.topic is None else lane_of(request.topic, lanes)
     return Asked(
         _OPS[request.op],
@@ -29,4 +39,6 @@ def asked_of(request: Request, lanes: int) -> Asked:
         request.digest,
         has_own_time=request.has_own_time,
         goes_on=request.series is not None and request.series.goes_on,
+        moved_by=request.moved_by,
+        follows=request.follows,
     )

@@ -2,7 +2,8 @@
 
     body = (is_replace, id, as_of_ms, [[due_ms, offset, lane, origin]...] killed,
             the same of the id's last killed set before, asked due ms of a replace or nil
-            [, offset of the replace that it repeats])
+            [, offset of the replace that it repeats
+            [, [is_fire, [[old due ms, new due ms]...]] of a reschedule: for each of killed]])
 
 Source: docs/design/frontier.md, "Verdicts".
 """
@@ -13,13 +14,20 @@ from delayd.request import Op, Verdict, receipt, source_of
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import FORM_OF, PackedFrame, encode_fields
 from replication.ids import KilledMessage, Settlement
-from replication.verdict import CancelMarker, Judgement, Outcome
+from replication.verdict import CancelMarker, Judgement, Move, Outcome
 
 SOURCES_NAMED_MAX = 3
 """Sources that a detail names; `killed` has all that were killed."""
 _FORM: Final = FORM_OF[FrameKind.CANCEL_MARKER]
 # See `delayd.request.parser`: named tuples, without what their constructors cost.
 _made: Final = tuple.__new__
+
+
+class Moved(NamedTuple):
+    """A message that a reschedule gives another due time."""
+
+    frame: Frame
+    due_ms: int
 
 
 class Judged(NamedTuple):
@@ -32,11 +40,15 @@ class Judged(NamedTuple):
     judgement: Judgement
     settlement: Settlement | None = None
     """What the step writes into the log of it; None if there is nothing to write."""
+    moved: tuple[Moved, ...] = ()
+    """Of a reschedule: what the step writes anew."""
 
 
 def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tuple[Any, ...]:
     """Return what the marker's frame keeps."""
-    repeats = () if marker.repeats < 0 else (marker.repeats,)
+    repeats: tuple[Any, ...] = () if marker.repeats < 0 else (marker.repeats,)
+    if marker.move is not None:
+        repeats = (marker.repeats, marker.move)
     return (
         marker.is_replace,
         id,
@@ -66,7 +78,8 @@ def packed_cancel(
 
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """Return the marker that a frame keeps, its id, and the asked due time of a replace."""
-    is_replace, id, as_of_ms, killed, killed_before, due_ms, *repeats = frame.body
+    is_replace, id, as_of_ms, killed, killed_before, due_ms, *more = frame.body
+    repeats, move = (*more, None, None)[:2]
     marker = CancelMarker(
         is_replace,
         frame.partition,
@@ -74,20 +87,23 @@ def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
         as_of_ms,
         tuple(KilledMessage(*m) for m in killed),
         tuple(KilledMessage(*m) for m in killed_before),
-        *repeats,
+        -1 if repeats is None else repeats,
+        None if move is None else Move(*move),
     )
     return marker, id, due_ms
 
 
 def receipt_of(judged: Judged) -> tuple[Any, ...]:
     """Return the receipt with the marker's verdict."""
-    marker, id, due_ms, (outcome, killed, done), _ = judged
+    marker, id, due_ms, (outcome, killed, done), *_ = judged
+    if outcome is Outcome.RESCHEDULED:
+        return _of_reschedule(judged)
     if due_ms is None and (killed or done):
         due_ms = max(m.due_ms for m in killed or done)
     return receipt(
         id=id,
         verdict=Verdict(outcome.value),
-        op=Op.REPLACE if marker.is_replace else Op.CANCEL,
+        op=_op_of(marker),
         source=source_of(marker.partition, marker.offset),
         killed=tuple(source_of(marker.partition, m.asked_at) for m in killed),
         due_ms=due_ms,
@@ -95,9 +111,37 @@ def receipt_of(judged: Judged) -> tuple[Any, ...]:
     )
 
 
+def _op_of(marker: CancelMarker) -> Op:
+    if marker.move is not None:
+        return Op.FIRE if marker.move.is_fire else Op.RESCHEDULE
+    return Op.REPLACE if marker.is_replace else Op.CANCEL
+
+
+def _of_reschedule(judged: Judged) -> tuple[Any, ...]:
+    """Return the receipt of a reschedule that moves something: the due times of the latest."""
+    marker, id, _, (_, killed, _), *_ = judged
+    assert marker.move is not None, "it is a reschedule"
+    dues_ms = [
+        each for m, each in zip(marker.killed, marker.move.dues_ms, strict=True) if m in killed
+    ]
+    old_due_ms, due_ms = max(dues_ms)
+    return receipt(
+        id=id,
+        verdict=Verdict.RESCHEDULED,
+        op=_op_of(marker),
+        source=source_of(marker.partition, marker.offset),
+        due_ms=due_ms,
+        detail=_detail(judged),
+        old_due_ms=old_due_ms,
+    )
+
+
 def _detail(judged: Judged) -> str:
-    marker, _, _, (outcome, killed, done), _ = judged
+    marker, _, _, (outcome, killed, done), *_ = judged
     named = f"{_named(marker.partition, done)} had been delivered or dead-lettered" if done else ""
+    if outcome is Outcome.RESCHEDULED:
+        moved = f"{_named(marker.partition, killed)} has another due time"
+        return f"{moved}; {named}".removesuffix("; ")
     if outcome is Outcome.NOT_FOUND:
         if not done:
             return "nothing is scheduled under the id, and nothing is remembered of it"

@@ -12,7 +12,9 @@ from typing import Any
 from delayd.bus import Record
 from delayd.node.replica.asking import REJECT, SETTLE, SWITCH, asked_of
 from delayd.node.replica.cancel_marks import cancel_marker_body, packed_cancel
-from delayd.node.replica.refusals import receipt_for, refusal_of
+from delayd.node.replica.noted_kills import NotedKills
+from delayd.node.replica.refusals import receipt_for, refusal_of, unmoved_of
+from delayd.node.replica.rescheduling import WRITES_MESSAGES, in_part, marker_body_of
 from delayd.node.replica.unknown_past import WHOLE_PAST, Past
 from delayd.request import (
     Op,
@@ -37,9 +39,8 @@ from delayd.wheel.id_memory import (
     id_name,
     redrive_name,
 )
-from delayd.wheel.kills import Kill
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState, KilledMessage, kill_all, settle
+from replication.ids import NOTHING, IdState, kill_all, settle
 from replication.ingest import (
     REDRIVE_MEMORY_MS,
     REPEAT_MEMORY_MS,
@@ -47,6 +48,7 @@ from replication.ingest import (
     Decision,
     Known,
     LogState,
+    PendingReply,
     ingest,
     ingest_plain,
 )
@@ -92,7 +94,7 @@ class IngestBatch:
         """What was known before the batch, as far as it was asked for."""
         self._topics: dict[tuple[int, bytes], Mapping[int, str]] = {}
         """Targets of the live messages of what has changed, by offset."""
-        self._kills: dict[Rank, Kill] = {}
+        self._kills = NotedKills(ids, covered)
 
     def add_all(
         self,
@@ -151,6 +153,8 @@ class IngestBatch:
             self._cancel_or_replace(record, request)
         elif request.op is Op.CONTINUE:
             self._continue(record, request)
+        elif request.op is Op.RESCHEDULE or request.op is Op.FIRE:
+            self._reschedule(record, request)
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
         elif request.op is Op.SWITCH:
@@ -167,8 +171,7 @@ class IngestBatch:
             partition, name = key
             topics, before = topics_of.get(key, NO_TOPICS), recall.get(key, UNKNOWN)
             self._ids.remember(partition, name, state, keep_ms, topics, before.forget_ms)
-        if self._kills:
-            self._ids.note_kills(self._kills)
+        self._kills.apply()
 
     # For what the native library has read (`row_ingest.py`).
 
@@ -201,8 +204,7 @@ class IngestBatch:
 
     def _reject(self, record: Record, reject: Reject) -> None:
         self._decide(record, REJECT, Known())
-        source = source_of(record.partition, record.offset)
-        self._reply(record, reject_receipt(reject, source=source), reject_body(record, reject))
+        self._reply_reject(record, reject)
 
     def _schedule_without_id(self, record: Record, request: Request) -> None:
         partition = record.partition
@@ -246,12 +248,25 @@ class IngestBatch:
             self._store(record, request, asked.lane, decision.rank)
         is_replace = request.op is _REPLACE
         as_of_ms = decision.state.as_of_ms(record.append_ms)
-        killed = decision.killed, before.killed, decision.repeats
-        place = record.partition, record.offset
-        marker = _made(CancelMarker, (is_replace, *place, as_of_ms, *killed))
+        killed = decision.killed, before.killed, decision.repeats, None
+        marker = (is_replace, record.partition, record.offset, as_of_ms, *killed)
         due_ms = request.asked_due_ms if is_replace else None
-        body = cancel_marker_body(marker, request.id, due_ms)
-        self._file(record, _MARKER, body)
+        self._file(
+            record, _MARKER, cancel_marker_body(_made(CancelMarker, marker), request.id, due_ms)
+        )
+
+    def _reschedule(self, record: Record, request: Request) -> None:
+        before = self._state(record.partition, id_name(request.id or ""))
+        decision = self._decide(record, asked := asked_of(request, 0), Known(before))
+        if decision.reply is not PendingReply.CANCEL_MARKER:
+            reject = unmoved_of(request, decision.reply, self._settings.max_delay_ms)
+            self._reply_reject(record, reject)
+            return
+        body = marker_body_of(record, request, asked, decision, before)
+        if self._past.hides_held(record, asked, decision, before, self.covered):
+            decision = in_part(decision, record.offset)
+        self._note_id(record, request, decision)
+        self._file(record, _MARKER, body, WRITES_MESSAGES)
 
     def _cancel(
         self, partition: int, offset: int, append_ms: int, as_of_ms: int, name: bytes
@@ -262,7 +277,7 @@ class IngestBatch:
         after, killed = kill_all(before, offset, as_of_ms, keep_ms)
         if killed:
             known = self._remembered[key].topics if topics is None else topics
-            self._note_kills(partition, offset, killed, known)
+            self._kills.note(partition, offset, killed, known, before.reserved)
         self._topics[key], self._changed[key] = NO_TOPICS, (after, keep_ms)
         id = name[1:].decode()
         return packed_cancel(partition, offset, append_ms, id, as_of_ms, killed, before.killed)
@@ -275,26 +290,25 @@ class IngestBatch:
         id, kill = NOTHING, None
         if request.id is not None:  # else nothing can have killed the message
             id = self._state(partition, id_name(request.id))
-            kill = self._kills.get(rank) or self._ids.kill(rank)
+            kill = self._kills.get(rank)
         known = Known(
             id=id,
             killed_by=None if kill is None else kill.marker_offset,
             continued=self._continued(partition, offset),
         )
-        origin = offset_of(request.origin)
         asked = asked_of(request, self._settings.lanes)._replace(
-            continued_offset=offset, origin=origin, continued_due_ms=due_ms
+            continued_offset=offset, origin=offset_of(request.origin), continued_due_ms=due_ms
         )
         decision = self._decide(record, asked, known)
         next_ms = due_of(asked.due_ms, record.append_ms)
         if request.id is not None and self._past.hides_continuation(
-            record, request.continues, next_ms, decision, id, self.covered
+            record, request.continues, next_ms, decision, id, self.covered, request.moved_by
         ):
             self._note_maybe(record, request.id, asked.lane, next_ms, instead_of=offset)
             return
-        if decision.is_refused:
-            assert kill is not None, "refused, though nobody killed what it continues"
-            self._kills[rank] = kill._replace(is_refused=True)
+        if kill is not None:
+            self._kills.note_went_on(rank, kill, decision, asked.lane, request.topic or "")
+        if decision.is_refused and not decision.is_held:
             return
         if decision.id is not None:
             self._note_id(record, request, decision)
@@ -364,27 +378,14 @@ class IngestBatch:
         topics = self._topics.get((partition, name))
         if topics is None:
             topics = self._recall(partition, name).topics
-        self._note_kills(partition, offset, decision.killed, topics)
+        reserved = self._state(partition, name).reserved
+        self._kills.note(partition, offset, decision.killed, topics, reserved)
         if request.topic is not None:
             topics = {**topics, offset: request.topic}
         live = {message.offset for message in decision.id.live}
         left = {at: topics[at] for at in topics if at in live} if live else NO_TOPICS
         self._topics[partition, name] = left
         self._changed[partition, name] = (decision.id, self._settings.id_memory_ms)
-
-    def _note_kills(
-        self,
-        partition: int,
-        marker_offset: int,
-        killed: Sequence[KilledMessage],
-        topics: Mapping[int, str],
-    ) -> None:
-        for due_ms, offset, lane, _ in killed:
-            rank = _made(Rank, (due_ms, partition, offset))
-            # What was not stored was not counted as pending, and is not counted off.
-            is_stored = self.covered is None or not self.covered.covers(lane, rank)
-            topic = topics.get(offset, "") if is_stored else ""
-            self._kills[rank] = _made(Kill, (marker_offset, False, topic))
 
     def _note_maybe(
         self, record: Record, id: str, lane: int, due_ms: int, instead_of: int = -1
@@ -414,7 +415,7 @@ class IngestBatch:
         return found
 
     def _store(self, record: Record, request: Request, lane: int, rank: Rank) -> None:
-        if self.covered is None or not self.covered.covers(lane, rank):
+        if self._kills.is_stored(lane, rank):
             due_ms, partition, offset = rank
             body = message_body(request)
             frame = (due_ms, partition, offset, lane, _MESSAGE, record.append_ms, body)
@@ -433,13 +434,17 @@ class IngestBatch:
             redriven = self._state(record.partition, redrive_name(request.redrive))
         self._reply(record, *refusal_of(record, request, decision, before, redriven))
 
+    def _reply_reject(self, record: Record, reject: Reject) -> None:
+        told = reject_receipt(reject, source=source_of(record.partition, record.offset))
+        self._reply(record, told, reject_body(record, reject))
+
     def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
         body = pending_reply_body(dead=dead, receipt=told)
         self._file(record, FrameKind.PENDING_REPLY, body)
 
-    def _file(self, record: Record, kind: FrameKind, body: _Body) -> None:
+    def _file(self, record: Record, kind: FrameKind, body: _Body, lane: int = 0) -> None:
         """Keep a reply for the step that passes it, unless an old frontier has passed it."""
         partition, offset, append_ms = record.partition, record.offset, record.append_ms
         if self.covered is None or offset >= self.covered.offsets[partition]:
-            frame = (append_ms, partition, offset, 0, kind, append_ms, body)
+            frame = (append_ms, partition, offset, lane, kind, append_ms, body)
             self.frames.append(_made(Frame, frame))

@@ -9,6 +9,8 @@ from typing import Any
 from delayd.bus import Record
 from delayd.request import (
     Op,
+    Reason,
+    Reject,
     Request,
     Verdict,
     conflict_body,
@@ -42,21 +44,41 @@ def refusal_of(
         detail = redriven_before(request.redrive, first)
     else:
         as_of_ms = decision.state.as_of_ms(record.append_ms)
-        pending = [m for m in before.live if m.is_pending(as_of_ms)]
-        same = [m for m in pending if m.digest == request.digest]
-        taken = (same or pending)[0]
-        holder = source_of(record.partition, taken.asked_at)
+        pending = [(m.digest, m.asked_at, m.due_ms) for m in before.live if m.is_pending(as_of_ms)]
+        if before.reserved is not None:
+            held = before.reserved.held
+            pending += [(m.digest, m.message.asked_at, m.new_due_ms) for m in held]
+        same = [m for m in pending if m[0] == request.digest]
+        _, asked_at, due_ms = (same or pending)[0]
+        holder = source_of(record.partition, asked_at)
         if decision.reply is PendingReply.DUPLICATE:
             verdict = Verdict.DUPLICATE
-            detail = f"the same request is scheduled as {holder}, due at {taken.due_ms}"
+            detail = f"the same request is scheduled as {holder}, due at {due_ms}"
         else:
             verdict = Verdict.CONFLICT
             detail = (
-                f"the id is taken by {holder}, due at {taken.due_ms}, which asks for something "
+                f"the id is taken by {holder}, due at {due_ms}, which asks for something "
                 "else: send delayd-op replace to have this one instead, or use another id"
             )
             dead = conflict_body(record, detail)
     return receipt_for(record, request, verdict, detail), dead
+
+
+def unmoved_of(request: Request, reply: PendingReply, max_delay_ms: int) -> Reject:
+    """Return the reject of a reschedule that changes nothing of what is pending."""
+    if reply is PendingReply.UNMOVABLE:
+        reason = Reason.UNMOVABLE
+        detail = (
+            "a series is pending under the id, and a reschedule moves a single message: send"
+            " delayd-op fire to deliver its next occurrence at once, or replace it"
+        )
+    else:
+        reason = Reason.TOO_FAR
+        detail = (
+            f"what is pending would be due more than {max_delay_ms} ms after the append time,"
+            " which is this cluster's max_delay: choose an earlier time"
+        )
+    return Reject(reason, detail, id=request.id, op=request.op)
 
 
 def receipt_for(record: Record, request: Request, verdict: Verdict, detail: str = "") -> Body:

@@ -27,7 +27,7 @@ class WholePast:
         """Return False: nothing is unknown."""
         return False
 
-    hides_continuation = hides_redrive = check_marker = hides_schedule
+    hides_continuation = hides_redrive = hides_held = check_marker = hides_schedule
 
 
 WHOLE_PAST = WholePast()
@@ -52,7 +52,8 @@ class UnknownPast:
         """Return whether a schedule under an id may or may not have been stored."""
         as_of_ms = decision.state.as_of_ms(record.append_ms)
         horizon_ms = self._horizons[record.partition].due_ms
-        if as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:
+        is_held = before.reserved is not None and not before.reserved.is_whole
+        if not is_held and as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:
             return False
         # Refused for certain, and answered.
         is_taken = any(m.is_pending(as_of_ms) and m.digest != MAYBE for m in before.live)
@@ -82,12 +83,28 @@ class UnknownPast:
         if covered is not None and record.offset < covered.offsets[record.partition]:
             return
         as_of_ms = decision.state.as_of_ms(record.append_ms)
-        until_ms = max(
-            self._horizons[record.partition].ids_ms,
-            maybe_due_ms(before) + self._id_memory_ms,
-        )
+        until_ms = self._counts_until_ms(record, before)
         if as_of_ms <= until_ms:
             raise _not_enough(record, until_ms)
+
+    def hides_held(
+        self,
+        record: Record,
+        asked: Asked,
+        decision: Decision,
+        before: IdState,
+        covered: Frontier | None,
+    ) -> bool:
+        """Return whether a reschedule may hold what a trimmed record brought; raise
+        LogNotEnoughError if no step has passed it yet."""
+        self.check_marker(record, asked, decision, before, covered)
+        as_of_ms = decision.state.as_of_ms(record.append_ms)
+        return as_of_ms <= self._counts_until_ms(record, before)
+
+    def _counts_until_ms(self, record: Record, before: IdState) -> int:
+        """Return until when a trimmed record may decide what a marker does."""
+        ids_ms = self._horizons[record.partition].ids_ms
+        return max(ids_ms, maybe_due_ms(before) + self._id_memory_ms)
 
     def hides_continuation(
         self,
@@ -97,9 +114,12 @@ class UnknownPast:
         decision: Decision,
         before: IdState,
         covered: Frontier | None,
+        moved_by: int,
     ) -> bool:
         """Return whether a continuation under an id may have been refused. `continued`: due time
-        and offset of what it continues."""
+        and offset of what it continues. `moved_by`: of a reschedule, its offset, else -1."""
+        if before.reserved is not None and before.reserved.marker_offset == moved_by:
+            return False  # No marker has come since the reschedule.
         continued_due_ms, offset = continued
         as_of_ms = decision.state.as_of_ms(record.append_ms)
         if decision.is_refused or offset >= self._beginnings[record.partition].sure_offset:

@@ -5,6 +5,7 @@
 | `case.py` | what a case is |
 | `making.py` | how those of headers are put together |
 | `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
+| `moves.py` | other due times |
 | `wishes.py`, `series.py`, `others.py` | the same of other headers |
 | `states.py` | each operation in each state of the id |
 
@@ -13,6 +14,7 @@ of them (tests/unit/request/test_request_cases_page.py).
 """
 
 from request_cases.case import Case
+from request_cases.moves import by_cases, op_move_cases
 from request_cases.operations import id_cases, op_cases, redrive_cases
 from request_cases.others import other_header_cases, user_cases
 from request_cases.series import catchup_cases, cron_cases, until_cases, zone_cases
@@ -30,6 +32,8 @@ HEADER_CASES: tuple[Case, ...] = (
     *key_cases(),
     *partition_cases(),
     *op_cases(),
+    *op_move_cases(),
+    *by_cases(),
     *id_cases(),
     *redrive_cases(),
     *receipt_cases(),

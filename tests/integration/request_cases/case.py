@@ -67,6 +67,8 @@ class Delivered:
     topic: bytes = b"orders"
     is_planned: bool = False
     """It has a window, and says where in it it was to come."""
+    moved_by: int | None = None
+    """The step by which it has the due time, if it was moved: `due` is as of that one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from mutants.catalogue.progress import PROGRESS
 from mutants.catalogue.recovering import RECOVERING_MUTANTS
 from mutants.catalogue.repairing import REPAIRING
 from mutants.catalogue.repeated import REPEATED_REQUESTS
+from mutants.catalogue.reschedules import RESCHEDULES
 from mutants.catalogue.series import SERIES
 from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
@@ -43,5 +44,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *WISHES,
     *CANCEL_ON,
     *SERIES,
+    *RESCHEDULES,
 )
 """In the order of docs/design/mutants.md."""

@@ -39,15 +39,14 @@ IDS = (
         "a verdict depends on what the frontier says was delivered, not on the time",
         "frontier.md#verdicts",
         PLANNING,
-        "                judged.append(self._judge(frame, plan))\n",
-        "                by_clock = Rank(plan.now_ms, 0, 0)\n"
-        '                done = __import__("dataclasses").replace(\n'
-        "                    plan.before,\n"
-        "                    cursors=(by_clock,) * len(plan.before.cursors),\n"
-        "                    offsets=plan.frontier.offsets,\n"
-        "                )\n"
-        '                so = __import__("dataclasses").replace(plan, before=done)\n'
-        "                judged.append(self._judge(frame, so))\n",
+        "        judgement = judge(marker, plan.before, refused, keep_ms, settled, escaped)\n",
+        "        by_clock = Rank(plan.now_ms, 0, 0)\n"
+        '        so = __import__("dataclasses").replace(\n'
+        "            plan.before,\n"
+        "            cursors=(by_clock,) * len(plan.before.cursors),\n"
+        "            offsets=plan.frontier.offsets,\n"
+        "        )\n"
+        "        judgement = judge(marker, so, refused, keep_ms, settled, escaped)\n",
     ),
     one_edit(
         "settlement-not-written",
@@ -111,16 +110,16 @@ IDS = (
         "the continuation of a killed message is refused",
         "frontier.md#ids",
         INGEST,
-        "if known.killed_by is not None and is_recent:",
-        "if False:",
+        "        if known.killed_by is None:\n",
+        "        if True:\n",
     ),
     one_edit(
         "continuation-refused-long-after",
         "a continuation is not refused for a kill that other nodes may have forgotten",
         "frontier.md#ids",
         INGEST,
-        "if known.killed_by is not None and is_recent:",
-        "if known.killed_by is not None:",
+        "if is_recent and not (asked.follows and _is_held(known.id, asked)):",
+        "if True:",
         "tests/unit/replication/test_ingest_model.py::"
         "test_a_node_that_rebuilds_decides_as_one_that_was_there",
     ),
@@ -128,9 +127,9 @@ IDS = (
         "refusal-not-noted",
         "a cancel marker knows that it had a continuation refused",
         "frontier.md#verdicts",
-        BATCH,
-        "kill._replace(is_refused=True)",
-        "kill",
+        "delayd/node/replica/rescheduling.py",
+        "is_refused, place = True, None",
+        "place = None",
         "tests/unit/node/test_one_node.py::"
         "test_a_verdict_waits_for_a_retry_that_began_before_its_mark_was_passed",
         is_simulated=True,
@@ -158,16 +157,17 @@ IDS = (
         "a schedule under an id that is taken is a duplicate or a conflict, and not stored",
         "frontier.md#ids",
         INGEST,
-        "taken = [m for m in id.live if m.due_ms > as_of_ms or m.goes_on]",
-        "taken: list[LiveMessage] = []",
+        "taken: list[LiveMessage | HeldMessage] = [\n"
+        "        m for m in id.live if m.due_ms > as_of_ms or m.goes_on\n    ]",
+        "taken: list[LiveMessage | HeldMessage] = []",
     ),
     one_edit(
         "taken-for-a-moment-longer",
         "an id is free again when log time has reached the due time of its message",
         "frontier.md#ids",
         INGEST,
-        "taken = [m for m in id.live if m.due_ms > as_of_ms or m.goes_on]",
-        "taken = [m for m in id.live if m.due_ms >= as_of_ms or m.goes_on]",
+        "        m for m in id.live if m.due_ms > as_of_ms or m.goes_on\n",
+        "        m for m in id.live if m.due_ms >= as_of_ms or m.goes_on\n",
         f"{RULES}::test_an_id_is_taken_until_log_time_reaches_its_due_time",
         is_simulated=True,
     ),

@@ -152,7 +152,7 @@ STEPS = (
         "requeued records are acknowledged before the frontier record that names them",
         "frontier.md#verdicts",
         STEP,
-        "if self._settle(content.judged) or self.requeued_count or self._series.followed_count:",
+        "if self._settle(content.judged) or own:",
         "if self._settle(content.judged) and False:",
     ),
     one_edit(

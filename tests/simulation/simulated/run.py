@@ -77,6 +77,7 @@ def simulate(
     days: int = 0,
     switches: bool = False,
     differences: bool = False,
+    moves: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -107,6 +108,7 @@ def simulate(
             rules_version=SMOOTHING_RULES if switches else rules_version,
             switches=switches,
             differences=differences,
+            moves=moves,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):

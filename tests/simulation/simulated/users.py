@@ -164,6 +164,49 @@ class Users:
                 self._try(ask[1])
             self._kernel.sleep(chance.choice([20_000, 300_000]))
 
+    def move(self, chance: Random) -> None:
+        """Schedule messages under ids of their own, and give them other due times, several at once
+        or around the time when they are due; as a task."""
+        asks: list[tuple[int, Callable[[], None]]] = []
+        count = 0
+        while not self.is_done:
+            if self.is_away:
+                self._kernel.sleep(PAUSES_US[0][-1])
+                continue
+            now_ms = self._kafka.clock.wall_ms()
+            if chance.random() < 0.4:
+                count += 1
+                id, due_ms = f"moved-{count}", now_ms + chance.randint(100, 2_500)
+                topic = chance.choice(["orders", "orders", "mails", "nowhere"])
+                self._try(partial(self._about, id, "schedule", due_ms, topic))
+                around_ms = chance.choice([now_ms, due_ms])
+                for _ in range(chance.choice([1, 1, 2, 4])):
+                    at_ms = around_ms + chance.randint(-30, chance.choice([5, 60, 1_500]))
+                    asks.append((at_ms, partial(self._move_one, id, due_ms, chance)))
+            for ask in sorted((ask for ask in asks if ask[0] <= now_ms), key=lambda ask: ask[0]):
+                asks.remove(ask)
+                self._try(ask[1])
+            self._kernel.sleep(chance.choice([5_000, 20_000, 300_000]))
+
+    def _move_one(self, id: str, due_ms: int, chance: Random) -> None:
+        """Ask for one change of a message, or for the same message again."""
+        id = chance.choice([id, id, id, chance.choice(self.ids)])
+        op = chance.choice(["reschedule", "reschedule", "fire", "cancel", "replace", "schedule"])
+        if op in ("cancel", "replace", "schedule"):
+            self._about(
+                id, op, due_ms + chance.choice([0, 700]), chance.choice(["orders", "mails"])
+            )
+            return
+        headers: Headers = [("delayd-id", id.encode()), ("delayd-op", op.encode())]
+        if op == "reschedule":
+            now_ms = self._kafka.clock.wall_ms()
+            due = b"%d" % (now_ms + chance.randint(-200, 3_000))
+            by = b"%+dms" % chance.randint(-1_000, 2_000)
+            headers.append(chance.choice([("delayd-due", due), ("delayd-by", by)]))
+        headers.append(("expects", b"answer"))
+        partition = partition_of(id.encode(), self._partitions)
+        self._append(partition, id.encode(), None, headers, False)
+
     def _about(
         self, id: str, op: str, due_ms: int, topic: str = "nowhere", value: bytes | None = None
     ) -> None:
@@ -255,9 +298,18 @@ class Users:
             headers.append(("delayd-redrive", source.encode()))
 
     def _append(
-        self, partition: int, key: bytes | None, value: bytes, headers: Headers, inside: bool
+        self,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        inside: bool,
     ) -> None:
-        if self._wishes is not None and any(name == "delayd-topic" for name, _ in headers):
+        if (
+            self._wishes is not None
+            and value is not None
+            and any(name == "delayd-topic" for name, _ in headers)
+        ):
             now_ms = self._kafka.clock.wall_ms()
             recurring = _recurring(headers, value, now_ms) if self._has_series else None
             wishes = _drawn(self._wishes, value)

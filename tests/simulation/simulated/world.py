@@ -95,15 +95,18 @@ class World:
         days: int = 0,
         switches: bool = False,
         differences: bool = False,
+        moves: bool = False,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
-        `differences`: wheels are changed, and nodes compare and repair theirs."""
+        `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
+        messages other due times."""
         self._zombies = zombies
         self._hangs = hangs
         self._full_disks = full_disks
         self._replaces_disks = replaced_disks
         self._loses_etcd = etcd_away
         self._plants_differences = differences
+        self._moves = moves
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -244,6 +247,9 @@ class World:
         if self.rules_version >= STEADY_RULES:
             chance = Random(f"{self.seed}: doubts")
             self._outside.spawn("doubts", lambda: self.users.doubt(chance))
+        if self._moves:
+            whims = Random(f"{self.seed}: moves")
+            self._outside.spawn("moves", lambda: self.users.move(whims))
         self._outside.spawn("chaos", self.chaos.run)
         if self._zombies:
             luck = Random(f"{self.seed}: zombies")

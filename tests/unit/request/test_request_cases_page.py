@@ -36,6 +36,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Verdict
 from delayd.request.headers import (
     INTERNAL_HEADERS,
+    RESCHEDULE_HEADERS,
     SERIES_HEADERS,
     SUPPORTED_HEADERS,
     WISH_HEADERS,
@@ -59,7 +60,7 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     steps = [case.steps[-1] for case in CASES]
     assert len(CASES) >= CASES_MIN
     headers = {str(name) for step in steps for name, _ in step.headers}
-    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS}
+    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS}
     assert headers >= {*INTERNAL_HEADERS, *WRITTEN_HEADERS}
     reasons = {step.fate.reason for step in steps if isinstance(step.fate, Refused | Dead)}
     of_no_record, of_older_rules = {"unreadable-batch"}, {"not-supported"}
@@ -67,11 +68,11 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     verdicts = {told.verdict for step in steps for told in step.told}
     assert verdicts == {verdict.slug for verdict in Verdict}
     ops = {header_of(step, "delayd-op") for step in steps}
-    assert ops >= {op.slug.encode() for op in (Op.SCHEDULE, Op.CANCEL, Op.REPLACE)}
+    assert ops >= {op.slug.encode() for op in (Op.SCHEDULE, Op.CANCEL, Op.REPLACE, Op.FIRE)}
 
 
 def test_each_header_has_good_cases_and_bad_ones() -> None:
-    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS):
+    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS):
         fates = Counter(
             isinstance(case.steps[-1].fate, Refused) for case in CASES if case.section == header
         )

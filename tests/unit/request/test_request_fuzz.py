@@ -78,6 +78,7 @@ def test_100_000_records_of_any_kind_have_one_outcome_each() -> None:
     assert outcomes.total() == RECORDS
     # That this could have found anything: every operation and every way to be refused was met.
     of_messages = {Reason.CONFLICT, Reason.DEAD, Reason.EXPIRED, Reason.NO_OCCURRENCE}
+    of_messages.add(Reason.UNMOVABLE)
     of_older_rules = {Reason.NOT_SUPPORTED}
     others = (*of_messages, *of_older_rules, Reason.UNREADABLE_BATCH)
     met_elsewhere = {reason.slug for reason in others}

@@ -116,6 +116,27 @@ class ScheduleIn(Delivered):
     id: Annotated[str | None, Field(description="Id to cancel or replace it by.")] = None
 
 
+class RescheduleIn(In):
+    """Another due time for what is pending under an id."""
+
+    delay: Annotated[
+        str | None, Field(description="From now on, as delayd-delay: 10s, 2h.", max_length=64)
+    ] = None
+    at: Annotated[
+        str | Ms | None, Field(description="Due time: RFC 3339 with offset, or Unix ms.")
+    ] = None
+    by: Annotated[
+        str | None,
+        Field(description="As delayd-by: so much later, or earlier: +10m, -1h.", max_length=64),
+    ] = None
+
+    @model_validator(mode="after")
+    def _has_one_time(self) -> "RescheduleIn":
+        if sum(each is not None for each in (self.delay, self.at, self.by)) != 1:
+            raise ValueError("give exactly one of delay, at and by")
+        return self
+
+
 class BatchIn(In):
     """Messages to schedule, each with an outcome of its own."""
 
@@ -154,6 +175,9 @@ class Judged(BaseModel):
     at_ms: int
     detail: str
     source: str
+    old_due_ms: Annotated[
+        int | None, Field(description="Of rescheduled: when it was due before.")
+    ] = None
 
 
 class Problem(BaseModel):

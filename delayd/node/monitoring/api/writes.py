@@ -1,4 +1,5 @@
-"""Requests through Kafka: schedule, cancel, replace. As any producer's, so no node is special."""
+"""Requests through Kafka: schedule, cancel, replace, reschedule. As any producer's: no node is
+special."""
 
 from dataclasses import asdict
 from http import HTTPStatus
@@ -7,7 +8,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from delayd.client import Scheduled, Sent, Verdict
-from delayd.client.asking import Ask, Options, ask, ask_cancel, refuse_beyond
+from delayd.client.asking import (
+    Ask,
+    Options,
+    ask,
+    ask_cancel,
+    ask_fire,
+    ask_reschedule,
+    refuse_beyond,
+)
 from delayd.config.api_tokens import ApiToken, Scope
 from delayd.errors import DelaydError
 from delayd.node.monitoring.api.access import refuse_target
@@ -18,6 +27,7 @@ from delayd.node.monitoring.api.models import (
     Judged,
     Placed,
     Problem,
+    RescheduleIn,
     ScheduleIn,
 )
 from delayd.node.monitoring.api.problems import NotKnownError, fields_of
@@ -42,6 +52,7 @@ def add_writes(api: APIRouter, services: Services) -> None:
     scheduler = Annotated[ApiToken, Depends(services.access.needs(Scope.SCHEDULE))]
     _add_scheduling(api, services, scheduler)
     _add_changes(api, services, scheduler)
+    _add_reschedules(api, services, scheduler)
 
 
 def _add_scheduling(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
@@ -141,6 +152,56 @@ def _add_changes(api: APIRouter, services: Services, Scheduler: Any) -> None:  #
             if not wait:
                 return client.client.cancel(id, wait=False)
             return client.client.cancel(id, timeout_ms=timeout_ms)
+
+        return _told(await services.writes.do(work), response)
+
+
+def _add_reschedules(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
+    """Add the routes for another due time of what is pending under an id."""
+    accepted: dict[int | str, dict[str, Any]]
+    accepted = {HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}}
+    client = services.requests
+
+    @api.post("/messages/{id:path}/fire", operation_id="fire", responses=accepted)
+    async def fire(
+        scheduler: Scheduler,
+        id: Id,
+        response: Response,
+        wait: Wait = False,
+        timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    ) -> Judged | Placed:
+        """Deliver what is pending under an id now, once. Of a series the current occurrence goes
+        out, and the series goes on."""
+        ask_fire(id)  # refuses what cannot be an id
+
+        def work() -> Verdict | Sent:
+            _refuse_other_targets(services, scheduler, id, may_be_new=False)
+            if not wait:
+                return client.client.fire(id, wait=False)
+            return client.client.fire(id, timeout_ms=timeout_ms)
+
+        return _told(await services.writes.do(work), response)
+
+    @api.post("/messages/{id:path}/reschedule", operation_id="reschedule", responses=accepted)
+    async def reschedule(
+        scheduler: Scheduler,
+        id: Id,
+        new: RescheduleIn,
+        response: Response,
+        wait: Wait = False,
+        timeout_ms: TimeoutMs = WAIT_MS_DEFAULT,
+    ) -> Judged | Placed:
+        """Give what is pending under an id another due time: exactly one of `at`, `delay` and
+        `by`."""
+        asked = ask_reschedule(id, at=new.at, in_=new.delay, by=new.by)
+        refuse_beyond(asked, services.node.replica.limits, services.node.clock.wall_ms())
+
+        def work() -> Verdict | Sent:
+            _refuse_other_targets(services, scheduler, id, may_be_new=False)
+            at, in_, by = new.at, new.delay, new.by
+            if not wait:
+                return client.client.reschedule(id, at=at, in_=in_, by=by, wait=False)
+            return client.client.reschedule(id, at=at, in_=in_, by=by, timeout_ms=timeout_ms)
 
         return _told(await services.writes.do(work), response)
 

@@ -1,4 +1,4 @@
-// The life of an id: what is known, and cancelling and replacing what is pending.
+// The life of an id: what is known, and cancelling, replacing and moving what is pending.
 
 import { ask } from "./api.js";
 import { at, confirm, el, table, time } from "./dom.js";
@@ -57,7 +57,9 @@ async function lookUpAnew(id, before) {
 function actions(id, pending) {
   return el("p", { class: "row" },
     el("button", { type: "button", class: "danger", click: () => cancel(id, pending) }, "Cancel …"),
-    el("button", { type: "button", click: () => replace(id, pending) }, "Replace …"));
+    el("button", { type: "button", click: () => replace(id, pending) }, "Replace …"),
+    el("button", { type: "button", click: () => fire(id, pending) }, "Fire …"),
+    el("button", { type: "button", click: () => reschedule(id, pending) }, "Reschedule …"));
 }
 
 const said = (judged) =>
@@ -79,6 +81,32 @@ async function cancel(id, pending) {
   ];
   await change(id, `Cancel ${id}?`, says, "Cancel the message", [],
     () => ask("DELETE", `${path(id)}?${WAIT}`));
+}
+
+async function fire(id, pending) {
+  const says = [
+    `${id} is due ${time(pending.due_ms)}. It will be delivered to ` +
+      `${pending.topic ?? "its target"} now, once, and this cannot be undone.`,
+    ...(pending.series
+      ? ["It is a series: the current occurrence goes out now, and the series goes on."] : []),
+    "If a master delivers it before it reads this request, the answer is too-late.",
+  ];
+  await change(id, `Fire ${id}?`, says, "Deliver it now", [],
+    () => ask("POST", `${path(id)}/fire?${WAIT}`));
+}
+
+async function reschedule(id, pending) {
+  const says = [
+    `${id} is due ${time(pending.due_ms)}. It will be delivered so much later or earlier, with the ` +
+      "value and the headers that it has. If a master delivers it before it reads this request, " +
+      "the answer is too-late.",
+  ];
+  const fields = [
+    el("label", {}, "Later by +10m, +2h; earlier by -10m",
+      el("input", { name: "by", required: true })),
+  ];
+  await change(id, `Reschedule ${id}?`, says, "Move the message", fields,
+    (given) => ask("POST", `${path(id)}/reschedule?${WAIT}`, given));
 }
 
 async function replace(id, pending) {
