@@ -31,6 +31,8 @@ class Op(Enum):
     REDRIVE = "redrive"
     CANCEL = "cancel"
     REPLACE = "replace"
+    RESCHEDULE = "reschedule"
+    FIRE = "fire"
     CONTINUE = "continue"
     SETTLE = "settle"
     SWITCH = "switch"
@@ -89,6 +91,11 @@ class Asked:
     """Of a series: on, last or over."""
     follows: bool = False
     """Of a continuation: what it continues came out."""
+    by_ms: int | None = None
+    """Of a reschedule: how much later, if it says that; else `new_due_ms` says when."""
+    new_due_ms: int = 0
+    moved_by: str = ""
+    """Of a continuation: the source of the reschedule that it carries out."""
 
     @property
     def goes_on(self) -> bool:
@@ -129,6 +136,14 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
     op = Op.REDRIVE if "redrive" in fields else Op(fields.get("op", "schedule"))
     if op is Op.CANCEL:
         return Asked(record, op, id)
+    if op in (Op.RESCHEDULE, Op.FIRE):
+        by = fields.get("by", "")
+        by_ms = span_ms(by[1:]) * (-1 if by[0] == "-" else 1) if by else None
+        new_due_ms = record.append_ms
+        if "delay" in fields:
+            new_due_ms += span_ms(fields["delay"])
+        new_due_ms = int(fields.get("due", new_due_ms))
+        return Asked(record, op, id, by_ms=by_ms, new_due_ms=new_due_ms)
     times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
     content = content_of(record, due_ms)
     late = fields.get("late", "")
@@ -172,6 +187,7 @@ def read_continuation(record: Logged) -> Asked:
         occurrence=int(fields.get("occurrence", 0)),
         state=fields.get("series", "on"),
         follows="follows" in fields,
+        moved_by=f"{record.partition}/{fields['moved-by']}" if "moved-by" in fields else "",
     )
 
 

@@ -26,7 +26,9 @@ from chaos.reference_model import Marker, Message, Model, model_of
 from chaos.workload import EXPECT
 
 FAULTS_SHOWN: Final = 20
-MARKER_VERDICTS: Final = frozenset({"cancelled", "replaced", "scheduled", "too-late", "not-found"})
+MARKER_VERDICTS: Final = frozenset(
+    {"cancelled", "replaced", "rescheduled", "scheduled", "too-late", "not-found"}
+)
 OF_MESSAGES: Final = ("dead", "expired", "no-occurrence")
 """Reasons of dead letters of what had been accepted."""
 DEAD: Final = {"no-occurrence": "dead"}
@@ -97,7 +99,11 @@ def _read(record: Logged) -> Asked:
         return read_continuation(record)
     if "cron" in fields:
         return read_asked(record, record.append_ms)
-    has_no_due = fields.get("op") == "cancel" or record.is_settlement or record.is_barrier
+    has_no_due = (
+        fields.get("op") in ("cancel", "reschedule", "fire")
+        or record.is_settlement
+        or record.is_barrier
+    )
     return read_asked(record, 0 if has_no_due else int(fields.get("due", "")))
 
 
@@ -210,7 +216,9 @@ class _Judge:
         if receipt["op"] != op or receipt["id"] != id:
             self._fault(source, f"the receipt is of something else: {receipt}")
         live = {message.origin for message in marker.live}
-        if marker.repeats is not None:
+        if marker.asked.op in (Op.RESCHEDULE, Op.FIRE):
+            self._judge_move(marker, receipt)
+        elif marker.repeats is not None:
             told = self.told.get(marker.repeats.asked.source, receipt)
             if (verdict, killed) != (told["verdict"], set(told["killed"])):
                 self._fault(source, f"the same request was told {told}: {receipt}")
@@ -239,6 +247,20 @@ class _Judge:
             verdict != ("not-found" if marker.asked.op is Op.CANCEL else "scheduled") or killed
         ):
             self._fault(source, f"nothing was pending: {receipt}")
+
+    def _judge_move(self, marker: Marker, receipt: Receipt) -> None:
+        """Judge what a reschedule was told."""
+        source, verdict, at_ms = marker.asked.source, receipt["verdict"], receipt["at_ms"]
+        if receipt["killed"]:
+            self._fault(source, f"it kills nothing: {receipt}")
+        dues_ms = [each.moved_to[source] for each in marker.live]
+        if verdict == "rescheduled" and receipt["due_ms"] not in dues_ms:
+            self._fault(source, f"it asks for {dues_ms}: {receipt}")
+        is_done = not marker.live or any(_was_done(each, at_ms) for each in marker.live)
+        if verdict == "too-late" and not is_done:
+            self._fault(source, f"nothing was delivered or dead by then: {receipt}")
+        if verdict == "not-found" and marker.live:
+            self._fault(source, f"{len(marker.live)} were live: {receipt}")
 
     def _is_unsettled(self, marker: Marker) -> bool:
         """Return whether a cancel, or what it may repeat, is ruled by a version before 4."""

@@ -28,9 +28,10 @@ is in both.
 Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts".
 """
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chaos.asked import Asked, Content, Op
 from chaos.records import Logged
@@ -83,6 +84,12 @@ class Message:
     """Of a request for a series: its first occurrence was found."""
     is_cut: bool = False
     """Of an occurrence: the next one came behind a cancel or replace."""
+    moving: Marker | None = None
+    """The reschedule of which it is not known yet what it came to."""
+    moved_to: dict[str, int] = field(default_factory=dict)
+    """By source of a reschedule: when it is to be due by that."""
+    is_moved: bool = False
+    """Its newest record has a time that a reschedule gave it."""
 
     def __post_init__(self) -> None:
         self.newest = self.asked
@@ -106,7 +113,7 @@ class Message:
     @property
     def content(self) -> Content:
         """What is to be delivered; of an occurrence as it was found last."""
-        asked = self.asked if self.root is None else self.newest
+        asked = self.asked if self.root is None and not self.is_moved else self.newest
         assert asked.content is not None, "the model stores only what can be delivered"
         return asked.content
 
@@ -118,7 +125,7 @@ class Message:
     @property
     def earliest_ms(self) -> int:
         """When it may be delivered: with a window, as planned."""
-        planned_ms = self.asked.planned_ms
+        planned_ms = None if self.is_moved else self.asked.planned_ms
         return self.due_ms if planned_ms is None else planned_ms
 
     @property
@@ -134,7 +141,7 @@ class Message:
         wanted = {
             "id": self.asked.id,
             "due": str(content.due_ms),
-            "planned": str(self.earliest_ms) if self.asked.window else None,
+            "planned": str(self.earliest_ms) if self.asked.window and not self.is_moved else None,
             "source": source,
             "origin": self.origin if source != self.origin else None,
             "attempt": self.attempts.get(source),
@@ -193,6 +200,7 @@ class Model:
         match asked.op:
             case Op.SETTLE:
                 assert self._settles(asked), "masters do"
+                self._free(asked)
             case Op.SWITCH:
                 self._switched.add(partition)
             case Op.REJECTED:
@@ -201,6 +209,8 @@ class Model:
                 self._continue(asked)
             case Op.CANCEL:
                 self._kill(asked)
+            case Op.RESCHEDULE | Op.FIRE:
+                self._move(asked)
             case Op.REPLACE if first := self._repeated(asked):
                 self.markers[asked.source] = Marker(asked, [], repeats=first)  # by version 4
                 self._store(asked, "repeated")
@@ -231,7 +241,7 @@ class Model:
         pending = [
             each
             for each in self._under(asked)
-            if each.newest.rank[0] > as_of_ms or each.newest.goes_on
+            if each.newest.rank[0] > as_of_ms or each.newest.goes_on or each.moving is not None
         ]
         if not pending:
             return None
@@ -263,13 +273,61 @@ class Model:
             self._last_marker[place] = marker
         for message in live:
             message.killed_by = marker
+            message.moving = None
         live.clear()
+
+    def _move(self, asked: Asked) -> None:
+        """Give what is live another due time, once its master says so."""
+        live = self._under(asked)
+        if asked.op is Op.RESCHEDULE and any(each.newest.goes_on for each in live):
+            self._store(replace(asked, reason="unmovable"), "rejected")
+            return
+        place = (asked.record.partition, asked.id)
+        marker = Marker(asked, list(live), self._last_marker.get(place))
+        self.markers[asked.source] = marker
+        for message in live:
+            before = message.newest.rank[0]
+            if message.moving is not None:
+                before = message.moved_to[message.moving.asked.source]
+            new_ms = asked.new_due_ms if asked.by_ms is None else before + asked.by_ms
+            message.moved_to[asked.source] = max(0, new_ms)
+            message.moving = marker
+
+    def _free(self, asked: Asked) -> None:
+        """Take in what masters say of markers: what one has not moved was done before."""
+        for id, offset, *_ in json.loads(asked.record.value or b""):
+            for message in self._live[asked.record.partition, id]:
+                moving = message.moving
+                if moving is not None and moving.asked.record.offset == offset:
+                    message.moving = None
+
+    def _carry_out(self, message: Message, asked: Asked) -> None:
+        """Take what a reschedule has written of a message."""
+        assert asked.content is not None
+        due_ms = message.moved_to.get(asked.moved_by)
+        at_ms = asked.next_due_ms if asked.series else asked.content.due_ms
+        before = message.content._replace(due_ms=0)
+        if due_ms != at_ms or asked.content._replace(due_ms=0) != before:
+            self.faults.append(f"{asked.source}: is not what {asked.moved_by} asked for")
+        self.family_of[asked.source] = message
+        attempt = asked.record.fields.get("attempt", "0")
+        message.attempts[asked.source] = None if attempt == "0" else attempt
+        if message.killed_by is not None:
+            return  # the cancel came first: the continuation is refused
+        if message.newest.source != asked.refers_to:
+            self.faults.append(f"{asked.source}: continues {asked.refers_to} once more")
+        message.newest, message.is_moved = asked, True
+        if message.moving is not None and message.moving.asked.source == asked.moved_by:
+            message.moving = None
 
     def _continue(self, asked: Asked) -> None:
         message = self.family_of.get(asked.refers_to)
         fields = asked.record.fields
         if message is None:
             self.faults.append(f"{asked.source}: continues {asked.refers_to}, which is unknown")
+            return
+        if asked.moved_by:
+            self._carry_out(message, asked)
             return
         is_same = self._is_same(message, asked)
         if fields.get("origin") != message.origin or not is_same:

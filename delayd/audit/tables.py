@@ -25,6 +25,7 @@ CONTROL_HEADERS: Final = (
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
+    *("by", "moved", "moved-by"),
     *("reason", "detail", "truncated"),
 )
 """Headers of delayd's own, without their prefix; `-` is `_` in columns."""
@@ -60,6 +61,7 @@ RECORDS: Final = _table(
     flaw=_TEXT,  # what is wrong with delayd's headers as such, as a slug; see reading/kafka.py
     older_flaw=_TEXT,  # of the buffer: the same by rules older than 5
     flaw_of_5=_TEXT,  # of the buffer: the same by rules 5
+    flaw_of_6=_TEXT,  # of the buffer: the same by rules 6
     size_bytes=_LONG,  # decompressed, as docs/reference/requests.md counts
     key_murmur2=_INT,  # murmur2(key) & 0x7fffffff; null without a key
     is_proved=_BOOL,  # of the master's own: did it write this? null of others, or without a key
@@ -71,7 +73,7 @@ REQUESTS: Final = _table(
     offset=_LONG,
     append_ms=_LONG,
     log_ms=_LONG,
-    op=_TEXT,  # schedule cancel replace redrive continue reject; switch of a barrier
+    op=_TEXT,  # schedule cancel replace reschedule fire redrive continue reject; switch
     asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
     reason=_TEXT,  # of a reject
     id=_TEXT,  # of a reject: whom a receipt tells; of a redrive without id: null
@@ -108,6 +110,9 @@ REQUESTS: Final = _table(
     zone=_TEXT,
     until_ms=_LONG,
     catches_up=_BOOL,
+    by_ms=_LONG,  # of a reschedule: by how much later; its due_ms is null then
+    moved_by=_LONG,  # of a continuation: offset of the reschedule or fire that it carries out
+    own_ms=_LONG,  # of an occurrence that was fired: when it is due by the expression
 )
 """One row for each record of the buffer."""
 
@@ -120,13 +125,16 @@ LOGGED: Final = StructType(
             is_refused=_BOOL,  # a continuation of what had been killed
             killed_by=_LONG,  # offset of the cancel marker of its partition that killed it
             killed_ms=_LONG,  # append time of that cancel marker
-            killed_op=_TEXT,  # cancel or replace
+            killed_op=_TEXT,  # of the last one that did: cancel, replace, reschedule, fire
             killed=ArrayType(_LONG),  # of a cancel marker: its killed set, offsets of all live
             killed_before=ArrayType(_LONG),  # of a cancel marker: the set before
             repeats=_LONG,  # of a replace that was sent before: offset of that; `killed` is that's
             repeats_ms=_LONG,  # the time as of which that one is judged
             continued_by=_LONG,  # offset of the record that continues it, refused or not
             is_followed=_BOOL,  # that record is the next occurrence of its series
+            is_held=_BOOL,  # a continuation of what a reschedule had killed, which that moves
+            new_dues_ms=ArrayType(_LONG),  # of a reschedule: for each of `killed`, when it is due
+            is_taken=_BOOL,  # of a reschedule: a later marker took over what it had killed
         ).fields,
     ]
 )

@@ -2,7 +2,7 @@
 start; the cut is at 14,000, the end at 20,000."""
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from world import START_MS, World
 from written import Written
@@ -269,6 +269,59 @@ def send_series(plan: Plan, number: int) -> None:
     zone = header("zone", "Mars/Olympus")
     plan.send("series nowhere", at_ms, f"z{number}", topic, header("cron", "@daily"), zone)
     plan.send("series expiring", at_ms, f"x{number}", topic, each, until, header("late", "1ms"))
+
+
+def send_moves(plan: Plan, number: int, *, is_plain: bool = False) -> None:
+    """Reschedules and fires, in every state of an id, and what comes between. `is_plain`: nothing
+    that the judge of the chaos tests cannot know from a request alone."""
+    at_ms = 400 + 90 * number
+    asks: dict[str, tuple[Any, ...]] = {
+        "move later": ("reschedule", header("by", "+1500ms")),
+        "move earlier": ("reschedule", header("by", "-2s")),
+        "move there": ("reschedule", header("due", START_MS + 7_000 + number)),
+        "move on": ("reschedule", header("delay", "2s")),
+        "fire": ("fire",),
+    }
+    wishes = [header("late", "9s"), header("receipt", "yes")]
+    wishes += [] if is_plain else [header("window", "1s")]
+
+    def move(what: str, then_ms: int, id: str, op: str, *when: Any) -> None:
+        plan.send(what, then_ms, id, header("op", op), header("id", id), *when, value=None)
+
+    for what, asked in asks.items():
+        for topic, more in (("orders", ()), ("late", wishes), ("down", ())):
+            id = f"{what}-{topic}-{number}".replace(" ", "-")
+            named = (header("id", id), header("topic", topic), header("due", START_MS + 5_000))
+            plan.send(f"{what} {topic}", at_ms, id, *named, *more)
+            move(what, at_ms + 30, id, *asked)
+            # While the step at 5,000 is under way, which delivers it or tries to.
+            late = f"late-{id}"
+            named = (header("id", late), *named[1:])
+            plan.send(f"{what} {topic} late", at_ms, late, *named, *more)
+            move(f"{what} late", 5_002, late, *asked)
+            move(f"{what} again", 9_500, late, *asked)
+    for then in ("cancel", "replace", "reschedule", "schedule"):
+        for gap_ms in (1, 110):
+            id = f"moved-{then}-{gap_ms}-{number}"
+            named = (header("id", id), header("topic", "orders"), header("due", START_MS + 6_000))
+            plan.send(f"moved then {then}", at_ms, id, *named)
+            move("move", at_ms + 50, id, "reschedule", header("by", "+500ms"))
+            then_ms = at_ms + 50 + gap_ms
+            if then == "reschedule":
+                move("move again", then_ms, id, "reschedule", header("by", "+500ms"))
+            elif then == "cancel":
+                move("move cancel", then_ms, id, "cancel")
+            else:
+                plan.send(f"move {then}", then_ms, id, header("op", then), *named[:2], named[2])
+    move("fire nothing", at_ms, f"nothing-{number}", "fire")
+    id = f"fired-series-{number}"
+    named = (header("id", id), header("topic", "orders"), header("cron", "*/4 * * * * *"))
+    plan.send("fired series", at_ms, id, *named, header("until", START_MS + 12_000))
+    move("fire series", 1_350 + 210 * number, id, "fire")
+    move("move series", 1_360 + 210 * number, id, "reschedule", header("by", "+1s"))
+    if is_plain:
+        return
+    move("too far", at_ms + 31, f"moved-cancel-1-{number}", "reschedule", header("by", "+999d"))
 
 
 def _wrong_series(plan: Plan, number: int) -> None:

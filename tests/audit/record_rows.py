@@ -10,6 +10,7 @@ from delayd.request.headers import (
     INTERNAL_HEADERS,
     PLANNED_BEFORE_SERIES,
     PLANNED_BEFORE_WISHES,
+    RESCHEDULE_HEADERS,
     SERIES_HEADERS,
     SETTLES,
     SUPPORTED_HEADERS,
@@ -29,7 +30,7 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     "delayd-rules",
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
-    *("delayd-occurrence", "delayd-series", "delayd-follows"),
+    *("delayd-occurrence", "delayd-series", "delayd-follows", "delayd-moved", "delayd-moved-by"),
     *WISH_HEADERS,
     *SERIES_HEADERS,
 }
@@ -82,8 +83,9 @@ def row_of(
         "record_headers": None if record is None else _plain(record),
         "control": _control(role, judged),
         "flaw": _flaw(role, judged),
-        "older_flaw": _flaw(role, judged, (*WISH_HEADERS, *SERIES_HEADERS)),
-        "flaw_of_5": _flaw(role, judged, SERIES_HEADERS),
+        "older_flaw": _flaw(role, judged, (*WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS)),
+        "flaw_of_5": _flaw(role, judged, (*SERIES_HEADERS, *RESCHEDULE_HEADERS)),
+        "flaw_of_6": _flaw(role, judged, RESCHEDULE_HEADERS),
         "size_bytes": _size(key, value, headers),
         "key_murmur2": None if key is None else murmur2(key) & 0x7FFFFFFF,
         "is_proved": _is_proved(limits, partition, key, value, headers)
@@ -91,7 +93,7 @@ def row_of(
         else None,
     }
     if role != "buffer":
-        named |= {"older_flaw": None, "flaw_of_5": None}
+        named |= {"older_flaw": None, "flaw_of_5": None, "flaw_of_6": None}
     return tuple(named[name] for name in RECORDS.fieldNames())
 
 
@@ -141,7 +143,7 @@ def _known(role: str, own: Headers) -> frozenset[str]:
     if role == "buffer":
         if is_internal(own):
             return _OF_CONTINUATIONS
-        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
+        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS))
     return _OF_DELIVERIES if role == "target" else frozenset(name for name, _ in own)
 
 

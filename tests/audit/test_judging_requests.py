@@ -192,7 +192,7 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: SparkSession) -> N
         assert got == wanted, each
         met[wanted["reason"] or wanted["op"]] += 1
     of_messages = {Reason.CONFLICT, Reason.DEAD, Reason.EXPIRED, Reason.NO_OCCURRENCE}
-    others = (*of_messages, Reason.UNREADABLE_BATCH, Reason.NOT_SUPPORTED)
+    others = (*of_messages, Reason.UNMOVABLE, Reason.UNREADABLE_BATCH, Reason.NOT_SUPPORTED)
     met_elsewhere = {reason.slug for reason in others}
     reasons = {reason.slug for reason in Reason} - met_elsewhere
     assert reasons | {op.name.lower() for op in Op if op is not Op.SETTLE} <= met.keys(), met

@@ -30,7 +30,9 @@ from delayd import request as wire
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.node.delivery.series_step import SeriesStep
+from delayd.node.replica.asking import asked_of
 from delayd.node.replica.cancel_marks import Judged, receipt_of
+from delayd.node.replica.refusals import unmoved_of
 from delayd.request import Op, Reason, Reject, Request, SeriesState, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
@@ -41,7 +43,7 @@ from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import RECEIPTS_ALL, Settings
 from replication.smoothing import Smoothing
-from replication.verdict import CancelMarker, judge
+from replication.verdict import CancelMarker, Move, judge
 
 START_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 100
@@ -69,6 +71,12 @@ class _Stored:
     killed_by: int | None = None
     is_refused: bool = False
     """Was a continuation of it refused because of the cancel marker?"""
+    went_on: int | None = None
+    """Offset of a continuation that is stored all the same."""
+
+
+def _is_mark(answer: Any) -> bool:
+    return isinstance(answer[0], CancelMarker)
 
 
 def _next_offset(log: list[Written]) -> int:
@@ -215,18 +223,11 @@ class World:
         continued = None
         if request.continues is not None:
             continued = self._wheel[partition, request.continues[1]]
-        asked = Asked(
-            rules.Op[request.op.name],
-            request.due_ms,
-            lane,
-            request.id is not None,
-            request.digest,
-            -1 if request.continues is None else request.continues[1],
-            wire.offset_of(request.origin) if request.origin else -1,
-            0 if request.continues is None else request.continues[0],
-            request.has_own_time,
-            request.series is not None and request.series.goes_on,
-        )
+        asked = asked_of(request, self.settings.lanes)
+        if request.continues is not None:
+            due_ms, at = request.continues
+            origin = wire.offset_of(request.origin)
+            asked = asked._replace(continued_offset=at, origin=origin, continued_due_ms=due_ms)
         known = Known(
             NOTHING if request.id is None else self._ids[partition, request.id],
             NOTHING if request.redrive is None else self._redriven[partition, request.redrive],
@@ -244,14 +245,19 @@ class World:
         self._states[partition] = decision.state
         if continued is not None and decision.is_refused:
             continued.is_refused = True
+        if continued is not None and (decision.is_held or decision.is_escaped):
+            continued.went_on = offset
         for killed in decision.killed:
-            self._wheel[partition, killed.offset].killed_by = offset
+            if self._wheel[partition, killed.offset].killed_by is None:
+                self._wheel[partition, killed.offset].killed_by = offset
         if decision.id is not None and request.id is not None:
             self._ids[partition, request.id] = decision.id
         if decision.redriven is not None and request.redrive is not None:
             self._redriven[partition, request.redrive] = decision.redriven
         if decision.rank is not None:
             self._wheel[partition, offset] = _Stored(decision.rank, lane, request)
+            if decision.is_held:
+                self._wheel[partition, offset].killed_by = -1
         self._note_answer(record, request, decision, known.id)
 
     def _note_answer(
@@ -266,9 +272,16 @@ class World:
                 decision.state.as_of_ms(record.append_ms),
                 *(decision.killed, before.killed, decision.repeats),
             )
+            if request.op in (Op.RESCHEDULE, Op.FIRE):
+                mark = mark._replace(move=Move(request.op is Op.FIRE, decision.dues_ms))
             self._answers.append((partition, offset, (mark, request)))
             return
         if decision.reply is PendingReply.NONE and not is_told:
+            return
+        if decision.reply in (PendingReply.UNMOVABLE, PendingReply.TOO_FAR):
+            reject = unmoved_of(request, decision.reply, self.settings.max_delay_ms)
+            told = wire.reject_receipt(reject, source=wire.source_of(partition, offset))
+            self._answers.append((partition, offset, (wire.reject_body(record, reject), told)))
             return
         verdict = REFUSED.get(decision.reply, Verdict.SCHEDULED)
         is_conflict = verdict is Verdict.CONFLICT
@@ -296,7 +309,8 @@ class World:
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         # Marks are judged by what the steps before have done.
-        judged = [self._judged(answer, before, now_ms) for _, _, answer in passed]
+        last = {(p, answer[1].id): at for p, at, answer in passed if _is_mark(answer)}
+        judged = [self._judged(answer, before, now_ms, last) for _, _, answer in passed]
         due = [
             stored
             for stored in self._wheel.values()
@@ -330,22 +344,47 @@ class World:
         self._write("frontier", now_ms + 3, b"shard-0", encode(record), [], partition=0)
         return after
 
-    def _judged(self, answer: Any, before: Frontier, now_ms: int) -> tuple[Any, Any]:
+    def _judged(
+        self, answer: Any, before: Frontier, now_ms: int, last: dict[tuple[int, str], int]
+    ) -> tuple[Any, Any]:
         mark, request = answer
-        if not isinstance(mark, CancelMarker):
+        if not _is_mark(answer):
             return mark, request
-        refused = {
-            killed.offset
-            for killed in (*mark.killed, *mark.killed_before)
-            if self._wheel[mark.partition, killed.offset].is_refused
-        }
+        members = [*mark.killed, *mark.killed_before]
+        stored = {killed.offset: self._wheel[mark.partition, killed.offset] for killed in members}
+        refused = {offset for offset, each in stored.items() if each.is_refused}
+        escaped = {offset for offset, each in stored.items() if each.went_on is not None} - refused
         settled = self._settled.get((mark.partition, request.id))
-        judgement = judge(mark, before, refused, self.id_memory_ms, settled)
+        judgement = judge(mark, before, refused, self.id_memory_ms, settled, escaped)
+        if mark.move is not None:
+            is_last = last[mark.partition, request.id] == mark.offset
+            for killed, (_, due_ms) in zip(mark.killed, mark.move.dues_ms, strict=True):
+                if killed in judgement.killed and is_last:
+                    self._move(mark, killed.offset, due_ms, now_ms)
         if (settlement := judgement.settlement(mark, now_ms)) is not None:
             self._settled[mark.partition, request.id] = settlement
             self._settle(mark.partition, request.id, settlement, now_ms)
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))
+
+    def _move(self, mark: CancelMarker, offset: int, due_ms: int, now_ms: int) -> None:
+        """Write what a reschedule moves, unless a later marker has refused to go on with it."""
+        stored = self._wheel[mark.partition, offset]
+        while stored.is_refused:
+            if stored.went_on is None:
+                return
+            stored = self._wheel[mark.partition, stored.went_on]
+        again = wire.continuation(
+            wire.moved_body(wire.message_body(stored.request), due_ms),
+            partition=mark.partition,
+            offset=stored.rank.offset,
+            rank_due_ms=stored.rank.due_ms,
+            next_due_ms=due_ms,
+            limits=LIMITS,
+            is_retry=False,
+            moved_by=mark.offset,
+        )
+        self._write_own(mark.partition, again, now_ms)
 
     def _come_to(self, stored: _Stored, now_ms: int, cursor_ms: int) -> str:
         """Deliver a message, unless its series is not so far; write what follows it."""

@@ -81,6 +81,9 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         occurrence=0 if request.series is None else request.series.occurrence,
         state=logged.fields.get("series", "on"),
         follows="follows" in logged.fields,
+        by_ms=request.by_ms,
+        new_due_ms=request.asked_due_ms,
+        moved_by=f"{record.partition}/{request.moved_by}" if request.moved_by >= 0 else "",
     )
 
 

@@ -38,7 +38,7 @@ NAMES: Final = (
 )
 CONTENTS: Final = (
     *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
-    *(b"reschedule", b"fire", b"+10m", b"-1d"),
+    *(b"reschedule", b"fire", b"+1ms", b"-1d"),
     *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
     *(b"yes", b"5d", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
@@ -55,7 +55,7 @@ OF_SERIES: Final[Headers] = [
     *(("delayd-zone", b"a zone"), ("delayd-until", b"253402300799999"), ("delayd-until", b"soon")),
     *(("delayd-catchup", b"all"), ("delayd-catchup", b"some")),
 ]
-NEW_DUES: Final[Headers] = [("delayd-by", b"+10m"), ("delayd-by", b"-1d"), ("delayd-delay", b"1d")]
+NEW_DUES: Final[Headers] = [("delayd-by", b"+1ms"), ("delayd-by", b"-1d"), ("delayd-delay", b"1d")]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
 

@@ -116,6 +116,7 @@ def test_20000_records_are_those_that_another_driver_sees(
             "flaw": _flaw(headers),
             "older_flaw": _flaw(headers),
             "flaw_of_5": _flaw(headers),
+            "flaw_of_6": _flaw(headers),
             "size_bytes": _size(record),
             "key_murmur2": None if record.key is None else murmur2(record.key) & 0x7FFFFFFF,
             "is_proved": None,

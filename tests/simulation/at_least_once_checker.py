@@ -10,11 +10,12 @@ from collections import Counter
 from typing import Any
 
 from log_rules import Request, Step, check_follows, step_of_fields
+from moves_checker import MOVES
 from simulated.history import History
 from simulation_checker import DEAD, FRONTIER, Checker
 from wishes_checker import LATER
 
-MARKER_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled"}
+MARKER_VERDICTS = {"cancelled", "too-late", "not-found", "replaced", "scheduled", "rescheduled"}
 
 
 class AtLeastOnceChecker:
@@ -107,7 +108,9 @@ class AtLeastOnceChecker:
             marker = self.rules.killed_by.get(message.source)
             if marker is not None and not found:
                 told = {v["verdict"] for v in self._read.verdicts[marker.source]}
-                assert told & {"cancelled", "replaced"}, f"{message.source} is lost: {told}"
+                # What a reschedule has killed, and nothing continues, a later one took over.
+                said = {"rescheduled"} if marker.op in MOVES else {"cancelled", "replaced"}
+                assert told & said, f"{message.source} is lost: {told}"
                 continue
             expected = message.topic
             if message.expects == "dead" or message.state == "over":
@@ -124,7 +127,7 @@ class AtLeastOnceChecker:
             elif answer.op == "redrive":
                 expected = "rejected" if answer.expects == "answer" else "scheduled"
                 assert told == {expected}, f"{answer.source}: {told}"
-            elif answer.op in ("cancel", "replace"):
+            elif answer.op in ("cancel", "replace", *MOVES):
                 assert told and told <= MARKER_VERDICTS, f"{answer.source}: {told}"
             is_dead = answer.op in ("schedule", "redrive") and (
                 self.rules.refusals.get(answer.source) != "duplicate"

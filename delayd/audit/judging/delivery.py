@@ -26,6 +26,7 @@ from delayd.audit.judging.columns import findings, is_true, of_partition, source
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.letters import judge_letters
+from delayd.audit.judging.moves import judge_moves
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
 from delayd.audit.judging.series import judge_series
 from delayd.audit.tables import FINDINGS, TARGET_PARTITIONS
@@ -61,6 +62,7 @@ def judge_delivery(
         .unionByName(_of_deliveries(suspicious, killers, bounds))
         .unionByName(judge_letters(logged, messages, letters, killers, bounds))
         .unionByName(judge_series(logged, messages, bounds))
+        .unionByName(judge_moves(logged, bounds))
     )
 
 
@@ -212,6 +214,7 @@ def _nobody_asked(bounds: Bounds) -> Column:
         F.when(is_nowhere, "its delayd-source names no place at all")
         .when(is_nothing, "no request is there in the buffer")
         .when(F.col("asked.op") == "cancel", "the request there is a cancel")
+        .when(F.col("asked.op").isin("reschedule", "fire"), "the request there is a reschedule")
         .when(F.col("asked.occurrence") == 0, "the request there is for a series")
     )
 

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
+from delayd.audit.judging.held import HELD, LIVE, MOVES, held_after, move, moved
 from delayd.audit.judging.request_counts import RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
@@ -31,10 +32,6 @@ REDRIVE_MEMORY_MS: Final = 30 * 24 * 60 * 60 * 1000
 CHUNK: Final = 256
 """Requests folded at a time: appending to an array copies it, so long arrays are made of chunks."""
 
-_LIVE: Final = (
-    "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint,"
-    " goes_on boolean"
-)
 _KILLED: Final = "due_ms bigint, offset bigint"
 _DOOMED: Final = "due_ms bigint, offset bigint, digest bigint"
 _UNDONE: Final = "source string, last_ms bigint"
@@ -42,7 +39,8 @@ _KILL: Final = "offset bigint, append_ms bigint, op string, offsets array<bigint
 _REPLACED: Final = "offset bigint, log_ms bigint, killed array<bigint>"
 _DECISION: Final = (
     "stored boolean, answer string, is_refused boolean, killed array<bigint>,"
-    " killed_before array<bigint>, repeats bigint, repeats_ms bigint, marks int"
+    " killed_before array<bigint>, repeats bigint, repeats_ms bigint, marks int,"
+    " is_held boolean, new_dues_ms array<bigint>"
 )
 
 Let = Callable[[Column], Column]
@@ -140,11 +138,11 @@ def _gathered(rows: DataFrame, name: str) -> DataFrame:
 def _alone(row: Column) -> Column:
     """Return the decision about the only request under an id."""
     op = row["op"]
-    is_mark = op.isin("cancel", "replace")
+    is_mark = op.isin("cancel", "replace", *MOVES)
     is_again = (op == "redrive") & (row["again"] != "no")
     nothing = F.when(is_mark, _empty("bigint"))
     return F.struct(
-        ((op != "cancel") & ~is_again).alias("stored"),
+        (~op.isin("cancel", *MOVES) & ~is_again).alias("stored"),
         F.when(is_again, "duplicate").alias("answer"),
         F.lit(False).alias("is_refused"),
         F.lit(None).cast("bigint").alias("killed_by"),
@@ -154,6 +152,9 @@ def _alone(row: Column) -> Column:
         nothing.alias("killed_before"),
         F.lit(None).cast("bigint").alias("repeats"),
         F.lit(None).cast("bigint").alias("repeats_ms"),
+        F.lit(None).cast("boolean").alias("is_held"),
+        F.when(op.isin(*MOVES), _empty("bigint")).alias("new_dues_ms"),
+        F.when(op.isin(*MOVES), F.lit(False)).alias("is_taken"),
     )
 
 
@@ -163,7 +164,9 @@ def _fold(rows: Column, settings: Settings) -> Column:
     numbers = F.sequence(F.lit(0), F.floor((count - 1) / CHUNK).cast("int"))
     chunks = F.transform(numbers, lambda number: F.slice(rows, number * CHUNK + 1, CHUNK))
     start = F.struct(
-        _empty(f"struct<{_LIVE}>").alias("live"),
+        _empty(f"struct<{LIVE}>").alias("live"),
+        _empty(f"struct<{HELD}>").alias("held"),
+        F.lit(None).cast("bigint").alias("held_by"),
         _empty(f"struct<{_KILLED}>").alias("killed"),
         _empty(f"struct<{_DOOMED}>").alias("doomed"),
         _empty(f"struct<{_UNDONE}>").alias("undone"),
@@ -176,7 +179,7 @@ def _fold(rows: Column, settings: Settings) -> Column:
     def take(state: Column, row: Column) -> Column:
         return _let(
             _outcome(state, row, settings),
-            lambda what: _after(state, row, what, settings.id_memory_ms),
+            lambda what: _after(state, row, what, settings),
         )
 
     def take_chunk(state: Column, chunk: Column) -> Column:
@@ -200,8 +203,14 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
     pending = F.filter(
         live, lambda message: (message["due_ms"] > log_ms) | is_true(message["goes_on"])
     )
-    is_same = F.exists(pending, lambda it: it["digest"].eqNullSafe(row["sent_hash"]))
-    is_free = F.size(pending) == 0
+    held = state["held"]
+    is_kept = F.exists(held, lambda it: it["due_ms"] + settings.id_memory_ms >= log_ms)
+
+    def is_same_one(message: Column) -> Column:
+        return message["digest"].eqNullSafe(row["sent_hash"])
+
+    is_same = F.exists(pending, is_same_one) | (is_kept & F.exists(held, is_same_one))
+    is_free = (F.size(pending) == 0) & ~is_kept
     schedule = F.when(is_free, "stored").when(is_same, "duplicate").otherwise("conflict")
     undone = F.filter(state["undone"], lambda each: each["source"] == row["redrive"])
     is_again = F.when(
@@ -210,7 +219,7 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
     ).otherwise(row["again"] != "no")
     redrive = (
         F.when(is_again, "duplicate")
-        .when(F.size(pending) >= REDRIVES_MAX, "conflict")
+        .when(F.size(pending) + F.size(held) >= REDRIVES_MAX, "conflict")
         .otherwise("stored")
     )
     last_ms = F.when(row["is_steady"], log_ms).otherwise(0)
@@ -220,6 +229,13 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
             (each["offset"] == row["continues"])
             & (each["due_ms"] + settings.id_memory_ms >= last_ms)
         ),
+    )
+    is_held = F.exists(held, lambda it: it["offset"] == row["continues"])
+    is_moved = row["moved_by"].eqNullSafe(state["held_by"]) | row["follows"]
+    continued = (
+        F.when(is_held & is_doomed, F.when(is_true(is_moved), "stored").otherwise("held"))
+        .when(is_doomed, "refused")
+        .otherwise("stored")
     )
     is_recent = row["planned_ms"] + settings.id_memory_ms >= log_ms
     is_repeated = F.exists(
@@ -235,8 +251,9 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
         F.when(op == "schedule", schedule)
         .when(_is_repeatable(row) & is_repeated, "again")
         .when(op.isin("cancel", "replace"), "mark")
+        .when(op.isin(*MOVES), move(state, row, pending, settings))
         .when(op == "redrive", redrive)
-        .otherwise(F.when(is_doomed, "refused").otherwise("stored"))
+        .otherwise(continued)
     )
 
 
@@ -245,32 +262,29 @@ def _is_repeatable(row: Column) -> Column:
     return is_true((row["op"] == "replace") & row["is_steady"] & row["has_own_time"])
 
 
-def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Column:
+def _after(state: Column, row: Column, what: Column, settings: Settings) -> Column:
     """Return the state after a request of which `what` became."""
-    live, killed = state["live"], state["killed"]
-    is_mark, is_stored = what == "mark", what == "stored"
+    id_memory_ms = settings.id_memory_ms
+    killed = state["killed"]
+    is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
+    is_mark = is_move | (what == "mark")
     is_replace = row["op"] == "replace"
+    of_move = moved(state, row, settings.max_delay_ms)
+    of_held = F.transform(state["held"], lambda each: each.dropFields("new_ms"))
+    live = F.when(is_mark, F.concat(of_held, state["live"])).otherwise(state["live"])
     doomed = F.transform(
         F.filter(live, lambda each: each["is_continued"]),
         lambda each: each.dropFields("is_continued", "origin", "goes_on"),
     )
     kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
     marks = state["marks"] + is_mark.cast("int")
-    is_again, replaced = what == "again", state["replaced"]
-    decision = F.struct(
-        is_stored | (is_mark & is_replace),
-        F.when(is_again, "duplicate").when(what.isin("duplicate", "conflict"), what),
-        what == "refused",
-        F.when(is_mark, _offsets(live)).when(is_again, replaced["killed"]),
-        F.when(is_mark, _offsets(killed)).when(is_again, _empty("bigint")),
-        F.when(is_again, replaced["offset"]),
-        F.when(is_again, replaced["log_ms"]),
-        marks,
-    )
+    decision = _decided(state, row, what, live, marks, of_move)
     message, others = _stored(live, state["doomed"], row, is_stored)
     after_mark = {
-        "live": F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{_LIVE}>")),
-        "killed": _killed_last(live, killed, row["log_ms"], id_memory_ms),
+        "live": F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{LIVE}>")),
+        "killed": F.when(is_move, killed).otherwise(
+            _killed_last(live, killed, row["log_ms"], id_memory_ms)
+        ),
         "doomed": F.concat(state["doomed"], doomed),
         "kills": F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>")),
         "replaced": F.when(
@@ -283,13 +297,43 @@ def _after(state: Column, row: Column, what: Column, id_memory_ms: int) -> Colum
         is_stored, _latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
+    is_recent = F.filter(of_move, lambda each: each["due_ms"] + id_memory_ms >= row["log_ms"])
+    held = F.when(is_move, is_recent).when(is_mark, _empty(f"struct<{HELD}>"))
+    held = held.otherwise(held_after(state["held"], row, message, is_held))
     return F.struct(
-        *(after[name].alias(name) for name in ("live", "killed", "doomed")),
+        after["live"].alias("live"),
+        held.alias("held"),
+        F.when(is_move, row["offset"]).when(~is_mark, state["held_by"]).alias("held_by"),
+        *(after[name].alias(name) for name in ("killed", "doomed")),
         _undone_after(state["undone"], row, what).alias("undone"),
         after["replaced"].alias("replaced"),
         marks.alias("marks"),
         after["kills"].alias("kills"),
         decisions.alias("decisions"),
+    )
+
+
+def _decided(
+    state: Column, row: Column, what: Column, live: Column, marks: Column, of_move: Column
+) -> Column:
+    """Return the decision about a request of which `what` became; `live`: what a marker kills."""
+    is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
+    is_mark, is_replace = is_move | (what == "mark"), row["op"] == "replace"
+    killed = state["killed"]
+    is_again, replaced = what == "again", state["replaced"]
+    return F.struct(
+        is_stored | is_held | (is_mark & is_replace),
+        F.when(is_again, "duplicate").when(
+            what.isin("duplicate", "conflict", "unmovable", "too-far"), what
+        ),
+        what == "refused",
+        F.when(is_mark, _offsets(live)).when(is_again, replaced["killed"]),
+        F.when(is_mark, _offsets(killed)).when(is_again, _empty("bigint")),
+        F.when(is_again, replaced["offset"]),
+        F.when(is_again, replaced["log_ms"]),
+        marks,
+        F.when(is_held, True),
+        F.when(is_move, F.transform(of_move, lambda each: each["new_ms"])),
     )
 
 
@@ -342,15 +386,39 @@ def _killed(rows: Column, state: Column) -> Column:
     def finish(decision: Column, row: Column) -> Column:
         kill = F.get(state["kills"], decision["marks"])
         is_killed = decision["stored"] & F.array_contains(kill["offsets"], row["offset"])
+        # What a reschedule holds later ones may take over: the last one says what becomes of it.
+        is_held = is_true(decision["is_held"])
+        is_taken = is_killed & (kill["op"].isin(*MOVES) | is_held)
+        takers = F.filter(
+            F.when(is_taken, state["kills"]).otherwise(F.array().cast(f"array<struct<{_KILL}>>")),
+            lambda each: F.array_contains(each["offsets"], row["offset"]),
+        )
+        last_op = F.when(is_taken, F.element_at(takers, -1)["op"]).otherwise(kill["op"])
+        # No step delivers what is held.
+        by = F.when(decision["is_held"], row["continues"]).when(is_killed, kill["offset"])
         return F.struct(
             *(decision[name].alias(name) for name in ("stored", "answer", "is_refused")),
-            F.when(is_killed, kill["offset"]).alias("killed_by"),
-            F.when(is_killed, kill["append_ms"]).alias("killed_ms"),
-            F.when(is_killed, kill["op"]).alias("killed_op"),
+            by.alias("killed_by"),
+            F.when(is_killed, kill["append_ms"])
+            .when(decision["is_held"], row["append_ms"])
+            .alias("killed_ms"),
+            F.when(is_killed, last_op).when(decision["is_held"], "reschedule").alias("killed_op"),
             *(
                 decision[name].alias(name)
                 for name in ("killed", "killed_before", "repeats", "repeats_ms")
             ),
+            decision["is_held"].alias("is_held"),
+            decision["new_dues_ms"].alias("new_dues_ms"),
+            F.when(
+                row["op"].isin(*MOVES),
+                F.exists(
+                    state["kills"],
+                    lambda each: (
+                        (each["offset"] > row["offset"])
+                        & F.arrays_overlap(each["offsets"], decision["killed"])
+                    ),
+                ),
+            ).alias("is_taken"),
         )
 
     return F.zip_with(state["decisions"], rows, finish)

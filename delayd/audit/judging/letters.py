@@ -71,7 +71,13 @@ def _owed_reason(bounds: Bounds) -> Column:
     """Return the reason of the letter that a request is owed by the rules; null if it is owed
     none."""
     is_conflict = (F.col("answer") == "conflict") & ~is_uncertain(bounds)
-    return F.when(F.col("op") == "reject", F.col("reason")).when(is_conflict, "conflict")
+    # A reschedule that changes nothing says why.
+    is_unmoved = F.col("answer").isin("unmovable", "too-far") & ~is_uncertain(bounds)
+    return (
+        F.when(F.col("op") == "reject", F.col("reason"))
+        .when(is_conflict, "conflict")
+        .when(is_unmoved, F.col("answer"))
+    )
 
 
 def _checked(

@@ -37,6 +37,9 @@ _ASKED: Final = (
     *("partition", "offset", "id", "topic", "append_ms", "due_ms", "op", "stored", "answer"),
     *("is_told", "planned_ms", "occurrence"),
 )
+_MOVES: Final = ("reschedule", "fire")
+_UNMOVED: Final = ("unmovable", "too-far")
+"""Answers to reschedules that change nothing: dead letters, as rejects are."""
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "target_partition"),
@@ -59,15 +62,16 @@ def judge_messages(
     Two shuffles of the size of all messages: the log's, and that of what came out. Receipts are
     claims, and change no fate.
     """
-    records = logged.where(F.col("op") != "cancel").select(
+    is_mark = F.col("op").isin("cancel", *_MOVES) & ~is_true(F.col("answer").isin(*_UNMOVED))
+    records = logged.where(~is_mark).select(
         *(*_ASKED, "rank_ms", "lane", "killed_by", "killed_ms", "killed_op", "origin"),
         *("is_refused", F.col("offset").alias("newest"), "goes_on", "is_over", "continued_by"),
         F.col("due_ms").alias("last_due_ms"),
         is_uncertain(bounds).alias("is_uncertain"),
         (F.col("continued_by").isNotNull() | (F.col("op") == "continue")).alias("is_continued"),
-        together(
-            *_CONTENT, *(F.when(F.col("occurrence").isNull(), F.col(name)) for name in _TIME)
-        ).alias("content"),
+        together(*_CONTENT).alias("content"),
+        F.when(F.col("occurrence").isNull(), together(*_TIME)).alias("times"),
+        F.col("moved_by").isNotNull().alias("is_moved"),
     )
     known = records.join(_facts(deliveries, letters), PLACE, "left").fillna(0, subset=_COUNTS)
     families = _families(known.where("is_continued"))
@@ -117,18 +121,23 @@ def _families(members: DataFrame) -> DataFrame:
         F.coalesce(own, first).alias("own"),
         F.max(F.when(is_member, F.struct(*_NEWEST))).alias("last"),
         F.max("is_refused").alias("is_refused"),
-        (F.min("content") != F.max("content")).alias("is_changed"),
+        (
+            (F.min("content") != F.max("content"))
+            # A reschedule gives it another time: which, is judged in moves.py.
+            | (is_true(F.min("times") != F.max("times")) & ~F.max("is_moved"))
+        ).alias("is_changed"),
+        F.max("is_moved").alias("is_moved"),
         *(F.sum(name).alias(name) for name in _COUNTS),
         *_firsts(),
     )
     found = grouped.where("own is not null").select(
         *(f"own.{name}" for name in _OWN),
         *(f"last.{name}" for name in _NEWEST),
-        *(*_COUNTS, *_TIMES, "is_refused", "is_changed", "origin"),
+        *(*_COUNTS, *_TIMES, "is_refused", "is_changed", "origin", "is_moved"),
     )
-    is_series = F.col("occurrence").isNotNull()
+    is_series = F.col("occurrence").isNotNull() | F.col("is_moved")
     times = {name: F.when(is_series, F.col("last_due_ms")).otherwise(F.col(name)) for name in _TIME}
-    return found.withColumns({**times, **_of_series()})
+    return found.withColumns({**times, **_of_series()}).drop("is_moved")
 
 
 def _of_series() -> dict[str, Column]:
@@ -153,6 +162,10 @@ def _fate(bounds: Bounds) -> Column:
     # It may have come too late, although it was appended before.
     may_be_gone = is_trimmed & (F.col("killed_ms") + MARK_HIDDEN_MS_MAX >= rank_ms)
     killed = F.when(F.col("killed_op") == "replace", "replaced").otherwise("cancelled")
+    # What a reschedule has killed goes on: with the step that passes it, if it did not come out.
+    is_moving = is_true(F.col("killed_op").isin(*_MOVES))
+    is_passed = is_below(bounds.frontier.offsets, "killed_by")
+    moving = F.when(~is_passed, "pending").when(may_be_gone, "unproven").otherwise("lost")
     came_out = (
         F.when(F.col("deliveries") > 0, "delivered")
         .when(F.col("expired") > 0, "expired")
@@ -160,9 +173,10 @@ def _fate(bounds: Bounds) -> Column:
     )
     is_over = is_true(F.col("occurrence").isNotNull() & F.col("is_resolved"))
     return (
-        F.when(F.col("op") == "reject", "rejected")
+        F.when(F.col("op").isin("reject", *_MOVES), "rejected")
         .when(F.col("answer").isNotNull() & ~F.col("is_uncertain"), F.col("answer"))
         .when(came_out.isNotNull(), came_out)
+        .when(is_moving, moving)
         .when(is_marked, F.when(may_be_gone, "unproven").otherwise(killed))
         .when(is_over, "recurring")
         .when(F.col("stored") & ~F.col("is_done"), "pending")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import is_true
+from delayd.audit.judging.moves import is_true_move
 
 
 def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
@@ -20,7 +21,8 @@ def is_true_receipt(receipt: Column, bounds: Bounds) -> Column:
         & (F.size(receipt["killed"]) == 0)
         & receipt["due_ms"].eqNullSafe(F.col("due_ms"))
     )
-    is_right = F.when(F.col("is_mark"), _is_true_mark(receipt, bounds)).otherwise(is_plain)
+    of_mark = F.when(F.col("is_mark"), _is_true_mark(receipt, bounds))
+    is_right = of_mark.when(is_true(F.col("is_move")), is_true_move(receipt)).otherwise(is_plain)
     return is_true(is_of_it & is_right)
 
 

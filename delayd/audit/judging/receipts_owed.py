@@ -17,6 +17,7 @@ from delayd.audit.judging.columns import (
     is_true,
     source_text,
 )
+from delayd.audit.judging.moves import MOVES, with_moves
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms
 from replication.settings import RECEIPTS_ALL
 
@@ -26,15 +27,18 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     is_owed, is_judged, is_gone (it may have been deleted), is_mark, log_ms; of cancel markers also
     what they killed (`victims`), and what the cancel marker before did (`before`)."""
     settings = bounds.settings
+    logged = with_moves(logged, logged)
     op, answer = F.col("op"), F.col("answer")
+    is_unmoved = is_true(answer.isin("unmovable", "too-far"))
+    is_move = op.isin(*MOVES) & ~is_unmoved
     is_mark = op.isin("cancel", "replace")
     is_redrive = op == "redrive"
     is_all = F.lit(settings.receipts_written == RECEIPTS_ALL) & F.col("id").isNotNull()
     is_told = (is_all | is_true(F.col("is_told"))) & (op == "schedule")
     is_scheduled = F.col("stored") & (is_redrive | is_told)
     expected = (
-        F.when(is_mark, "a verdict")
-        .when(op == "reject", "rejected")
+        F.when(is_mark | is_move, "a verdict")
+        .when((op == "reject") | is_unmoved, "rejected")
         .when(answer.isNotNull(), answer)
         .when(is_scheduled, "scheduled")
     )
@@ -57,11 +61,13 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
         told_id.alias("told_id"),
         F.col("asked_op").alias("told_op"),
         expected.alias("expected"),
-        F.when(op != "reject", F.col("due_ms")).alias("due_ms"),
-        (is_passed & (is_mark | is_redrive | is_sure)).alias("is_owed"),
+        F.when((op != "reject") & ~is_unmoved, F.col("due_ms")).alias("due_ms"),
+        (is_passed & (is_mark | is_move | is_redrive | is_sure)).alias("is_owed"),
         is_sure.alias("is_judged"),
         (F.col("append_ms") < trimmed_ms).alias("is_gone"),
         is_mark.alias("is_mark"),
+        is_move.alias("is_move"),
+        *("moves", "new_dues_ms", "is_taken"),
     )
     with_members = _with_members(rows.where("is_mark"), messages, bounds)
     owed = rows.where(~F.col("is_mark")).unionByName(with_members, allowMissingColumns=True)

@@ -33,6 +33,15 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
+from delayd.audit.judging.header_reasons import (
+    WINDOW_MS_MAX,
+    by_ms,
+    new_due_reason,
+    series_reason,
+    until_ms,
+    value_reason,
+    wish_reason,
+)
 from delayd.audit.judging.texts import (
     delay_ms_of,
     due_ms_of,
@@ -45,13 +54,11 @@ from delayd.audit.judging.texts import (
 )
 from delayd.audit.tables import INTERNAL_HEADERS, REQUESTS
 from replication.rules import Barrier, Rules
-from replication.settings import SERIES_RULES, WISHES_RULES, Settings
+from replication.settings import RESCHEDULE_RULES, SERIES_RULES, WISHES_RULES, Settings
 
 _INTERNAL_MARGIN_BYTES: Final = 8192
 _REDRIVE_MARGIN_BYTES: Final = 1024
 _ID_BYTES_MAX: Final = 256
-_LATE_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
-_WINDOW_MS_MAX: Final = 24 * 60 * 60 * 1000
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
@@ -61,15 +68,10 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
-    *("window", "cron", "zone", "until", "catchup"),
+    *("window", "cron", "zone", "until", "catchup", "by"),
 )
-_CRON_CHARS_MAX: Final = 128
-_ZONE_CHARS_MAX: Final = 64
-_CRON: Final = r"\A[0-9A-Za-z*,/#-]+( +[0-9A-Za-z*,/#-]+){4,5}\z"
-_CRON_NAMES: Final = (
-    *("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"),
-)
-_ZONE: Final = r"\A[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,3}\z"
+_MARKS: Final = ("cancel", "replace", "reschedule", "fire")
+_MOVES: Final = ("reschedule", "fire")
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -83,10 +85,13 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
     is_steady = is_steady_at("offset", of_cluster, settings.partitions)
     knows_wishes = is_ruled_at("offset", of_cluster, settings.partitions, WISHES_RULES)
     knows_series = is_ruled_at("offset", of_cluster, settings.partitions, SERIES_RULES)
+    knows_moves = is_ruled_at("offset", of_cluster, settings.partitions, RESCHEDULE_RULES)
     marked = records.select(
         *(*PLACE, "log_ms", "key", "value", "headers", "record_headers", "control"),
         *("key_murmur2", "is_proved", "size_bytes"),
-        F.when(knows_series, F.col("flaw"))
+        knows_moves.alias("knows_moves"),
+        F.when(knows_moves, F.col("flaw"))
+        .when(knows_series, F.col("flaw_of_6"))
         .when(knows_wishes, F.col("flaw_of_5"))
         .otherwise(F.col("older_flaw"))
         .alias("flaw"),
@@ -174,6 +179,12 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "window_ms": F.when(is_message, delay_ms_of(control["window"])),
         "planned_ms": F.when(is_message, F.col("planned_ms")),
         **{name: F.when(is_message & is_series, each) for name, each in _of_series().items()},
+        "due_ms": F.when(
+            is_message | (op.isin(*_MOVES) & control["by"].isNull()), F.col("asked_due_ms")
+        ),
+        "by_ms": F.when(op == "reschedule", by_ms()),
+        "moved_by": F.when(is_internal, whole_number(control["moved_by"])),
+        "own_ms": F.when(is_internal, whole_number(control["moved"])),
     }
 
 
@@ -181,17 +192,17 @@ def _of_series() -> dict[str, Column]:
     control = F.col("control")
     is_internal = F.col("op") == "continue"
     state = F.when(is_internal, control["series"])
-    zone, until_ms = F.coalesce(control["zone"], F.lit("UTC")), _until_ms()
+    zone, end_ms = F.coalesce(control["zone"], F.lit("UTC")), until_ms()
     catches_up = is_true(control["catchup"] == "all")
     return {
         "occurrence": F.when(is_internal, whole_number(control["occurrence"])).otherwise(0),
-        "series": F.concat_ws("|", control["cron"], zone, until_ms, catches_up),
+        "series": F.concat_ws("|", control["cron"], zone, end_ms, catches_up),
         "goes_on": F.coalesce(state == "on", F.lit(True)),
         "is_over": F.coalesce(state == "over", F.lit(False)),
         "follows": is_true(F.when(is_internal, control["follows"].isNotNull())),
         "cron": control["cron"],
         "zone": zone,
-        "until_ms": until_ms,
+        "until_ms": end_ms,
         "catches_up": catches_up,
     }
 
@@ -228,7 +239,8 @@ def _is_internal() -> Column:
 
 def _op_of(text: Column, redrive: Column) -> Column:
     schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
-    return F.when(text.isin("cancel", "replace"), text).otherwise(schedule)
+    is_known = text.isin("cancel", "replace") | (text.isin(*_MOVES) & F.col("knows_moves"))
+    return F.when(is_known, text).otherwise(schedule)
 
 
 def _told_id() -> Column:
@@ -260,7 +272,7 @@ def _asked_due_ms(is_steady: Column) -> Column:
         .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
         .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
         # Of a series, until a step has found its first occurrence.
-        .when(control["cron"].isNotNull(), append_ms)
+        .when(control["cron"].isNotNull() | is_true(control["op"] == "fire"), append_ms)
     )
 
 
@@ -317,8 +329,14 @@ def _op_reason() -> Column:
     control = F.col("control")
     op = control["op"]
     others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
-    is_mark = op.isin("cancel", "replace")
-    is_too_much = is_mark & (control["redrive"].isNotNull() | ((op == "cancel") & others))
+    takes = ("due", "delay", "by")
+    not_a_time = [control[name] for name in _NOT_OF_A_CANCEL if name not in takes]
+    is_mark = op.isin("cancel", "replace") | (op.isin(*_MOVES) & F.col("knows_moves"))
+    is_too_much = is_mark & (
+        control["redrive"].isNotNull()
+        | (op.isin("cancel", "fire") & others)
+        | ((op == "reschedule") & F.coalesce(*not_a_time).isNotNull())
+    )
     return F.when(~is_mark & (op != "schedule"), "bad-op").when(is_too_much, "unexpected-header")
 
 
@@ -327,20 +345,23 @@ def _id_reason(settings: Settings) -> Column:
     is_key = id.cast("binary").eqNullSafe(F.col("key"))
     partition = F.pmod(F.col("key_murmur2"), F.lit(settings.partitions))
     return (
-        F.when(id.isNull(), F.when(op.isin("cancel", "replace"), "missing-id"))
+        F.when(id.isNull(), F.when(op.isin(*_MARKS), "missing-id"))
         .when((F.octet_length(id) > _ID_BYTES_MAX) | ~is_key, "bad-id")
         .when(partition != F.col("partition"), "wrong-partition")
     )
 
 
 def _message_reason(settings: Settings) -> Column:
-    is_cancel = is_true(F.col("control.op") == "cancel")
+    op = F.col("control.op")
+    is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*_MOVES))
     reasons = (
-        *(_topic_reason(settings), _series_reason(), _due_reason()),
-        *(_wish_reason(), _far_reason(settings)),
+        F.when(F.col("control.by").isNotNull(), "unexpected-header"),
+        *(_topic_reason(settings), series_reason(), _due_reason()),
+        *(wish_reason(), _far_reason(settings)),
         *(_partition_reason(), _redrive_reason()),
     )
-    return F.when(~is_cancel, F.coalesce(*reasons))
+    of_move = F.coalesce(value_reason(), new_due_reason(), _far_reason(settings))
+    return F.when(is_move, of_move).when(~is_cancel, F.coalesce(*reasons))
 
 
 def _topic_reason(settings: Settings) -> Column:
@@ -357,8 +378,9 @@ def _topic_reason(settings: Settings) -> Column:
 def _far_reason(settings: Settings) -> Column:
     farthest_ms = F.try_add(F.col("asked_due_ms"), F.coalesce(_window_ms(), F.lit(0)))
     distance_ms = F.try_subtract(farthest_ms, F.col("append_ms"))
-    # A delay that is beyond 63 bits is too far as well.
-    return F.when(farthest_ms.isNull() | (distance_ms > settings.max_delay_ms), "too-far")
+    # A delay that is beyond 63 bits is too far as well. Of `delayd-by` ids.py says it.
+    is_far = farthest_ms.isNull() | (distance_ms > settings.max_delay_ms)
+    return F.when(F.col("control.by").isNull() & is_far, "too-far")
 
 
 def _due_reason() -> Column:
@@ -376,56 +398,15 @@ def _due_reason() -> Column:
     )
 
 
-def _until_ms() -> Column:
-    return due_ms_of(F.col("control")["until"], refuses_seconds=F.lit(True))
-
-
-def _series_reason() -> Column:
-    """Return why no series can be read from the headers; null of what asks for none."""
-    control = F.col("control")
-    cron, zone, until, catchup = (control[name] for name in ("cron", "zone", "until", "catchup"))
-    is_alone = cron.isNull() & F.coalesce(zone, until, catchup).isNotNull()
-    dues = F.coalesce(control["due"], control["delay"], control["level"])
-    is_cron = cron.isin(*_CRON_NAMES) | (cron.rlike(_CRON) & (F.length(cron) <= _CRON_CHARS_MAX))
-    is_zone = zone.isNull() | (zone.rlike(_ZONE) & (F.length(zone) <= _ZONE_CHARS_MAX))
-    has_cron = cron.isNotNull()
-    return (
-        F.when(is_alone, "unexpected-header")
-        .when(has_cron & dues.isNotNull(), "several-dues")
-        .when(has_cron & control["window"].isNotNull(), "unexpected-header")
-        .when(has_cron & ~is_cron, "bad-cron")
-        .when(has_cron & ~F.coalesce(catchup.isin("once", "all"), F.lit(True)), "bad-catchup")
-        .when(
-            has_cron & until.isNotNull() & _until_ms().isNull(),
-            "bad-until",
-        )
-        .when(has_cron & ~is_zone, "bad-zone")
-    )
-
-
 def _partition_reason() -> Column:
     is_one = is_true(F.col("asked_partition") <= _PARTITION_MAX)
     return F.when(F.col("control.partition").isNotNull() & ~is_one, "bad-partition")
 
 
-def _wish_reason() -> Column:
-    control = F.col("control")
-    receipt, late, window = control["receipt"], control["late"], control["window"]
-
-    def is_span(text: Column, most_ms: int) -> Column:
-        return is_true(delay_ms_of(text).between(1, most_ms)) & is_delay(text)
-
-    return (
-        F.when(receipt.isNotNull() & (receipt != "yes"), "bad-receipt")
-        .when(late.isNotNull() & ~is_span(late, _LATE_MS_MAX), "bad-late")
-        .when(window.isNotNull() & ~is_span(window, _WINDOW_MS_MAX), "bad-window")
-    )
-
-
 def _window_ms() -> Column:
     """Return the window; null without one, or one that is refused."""
     asked_ms = delay_ms_of(F.col("control")["window"])
-    return F.when(is_true(asked_ms <= _WINDOW_MS_MAX), asked_ms)
+    return F.when(is_true(asked_ms <= WINDOW_MS_MAX), asked_ms)
 
 
 def _planned_ms() -> Column:

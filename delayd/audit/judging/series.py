@@ -74,7 +74,9 @@ def _links(of_series: DataFrame) -> DataFrame:
     before = of_series.select(
         "partition",
         F.col("offset").alias("continues"),
-        F.struct("occurrence", "due_ms", "goes_on", carried.alias("carried")).alias("before"),
+        F.struct(
+            "occurrence", _own_ms().alias("due_ms"), "goes_on", carried.alias("carried")
+        ).alias("before"),
     )
     continuations = of_series.where("op = 'continue'").withColumn("carried", carried)
     times = continuations.groupBy("partition", "continues").agg(F.count("*").alias("times"))
@@ -82,19 +84,26 @@ def _links(of_series: DataFrame) -> DataFrame:
     return joined.join(times, ["partition", "continues"])
 
 
+def _own_ms() -> Column:
+    """Return when an occurrence is due by the expression, whenever it was fired; of a request its
+    append time."""
+    is_fired = F.col("occurrence") > 0
+    return F.when(is_fired, F.coalesce("own_ms", "due_ms")).otherwise(F.col("due_ms"))
+
+
 def _problem_of_link() -> Column:
     before = F.col("before")
     is_first = before["occurrence"] == 0
     follows = is_true(F.col("follows"))
     is_same = ~follows & (F.col("occurrence") == before["occurrence"])
-    is_same &= F.col("due_ms") == before["due_ms"]  # a retry, or deferred
+    is_same &= _own_ms() == before["due_ms"]  # a retry, deferred, or fired
     number = before["occurrence"] + (follows | (is_first & ~is_same)).cast("int")
     is_over = is_true(F.col("is_over"))
     wrong_number = ~is_over & (F.col("occurrence") != number)
     time = F.udf(problem_of_time, "string", useArrow=False)(
         *("cron", "zone", "until_ms", "catches_up"),
         before["due_ms"].alias("after_ms"),
-        F.when(~is_over, F.col("due_ms")),
+        F.when(~is_over, _own_ms()),
         F.col("append_ms"),
         F.col("goes_on"),
     )

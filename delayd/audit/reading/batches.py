@@ -146,6 +146,7 @@ class Batches:
             "flaw": judged.flaw,
             "older_flaw": judged.older_flaw,
             "flaw_of_5": judged.flaw_of_5,
+            "flaw_of_6": judged.flaw_of_6,
             "size_bytes": pa.array(_sizes(whole.keys, whole.values, flat)),
             "key_murmur2": murmur2_of_keys(whole.keys),
             "is_proved": self._proved(judged, whole),

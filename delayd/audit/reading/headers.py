@@ -15,8 +15,8 @@ header the name is judged first, then whether it was there before, then its cont
 | `dead` | only what was appended is judged | the same; `no-letter` if that is incomplete |
 | `receipts`, `frontier` | any | the same |
 
-Requests are judged three times: `older_flaw` is by rules older than 5, which know fewer headers,
-and `flaw_of_5` by these.
+Requests are judged four times: `older_flaw` is by rules older than 5, which know fewer headers,
+`flaw_of_5` and `flaw_of_6` by these.
 """
 
 from collections.abc import Iterable
@@ -46,10 +46,12 @@ _WISHES: Final = ("receipt", "late", "window")
 """Requests may have them since rules version 5."""
 _SERIES: Final = ("cron", "zone", "until", "catchup")
 """Requests may have them since rules version 6."""
+_MOVES: Final = ("by",)
+"""Requests may have them since rules version 7."""
 _PLANNED: Final = ("cron", "zone", "until", "late")
 _CONTINUED: Final = (
     *("topic", "due", "id", "key", "partition", "origin", "attempt", "turn"),
-    *("occurrence", "series", "follows"),
+    *("occurrence", "series", "follows", "moved", "moved-by"),
 )
 _DELIVERED: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence")
 _APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt", "occurrence")
@@ -82,7 +84,8 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
     return wrong
 
 
-_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES))
+_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES, *_MOVES))
+_OF_REQUESTS_OF_6: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES))
 _OF_REQUESTS_OF_5: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
 _OF_OLDER_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
 _OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, "rules"))
@@ -125,6 +128,8 @@ class Judged:
     """The same of the buffer, by rules older than 5."""
     flaw_of_5: Any
     """The same by rules 5."""
+    flaw_of_6: Any
+    """The same by rules 6."""
     is_internal: Bools
     """By record: it says that it is the master's own."""
     ends_with_proof: Bools
@@ -152,12 +157,14 @@ def judge_headers(flat: Flat, role: str) -> Judged:
     else:
         wrong = (_OF_DELIVERED if role == "target" else _OF_ANY)[code]
     flaw = _first(np.where(wrong != 0, wrong, problem), row_of, rows)
-    older_flaw = flaw_of_5 = np.zeros(rows, np.int64)
+    older_flaw = flaw_of_5 = flaw_of_6 = np.zeros(rows, np.int64)
     if role == "buffer":
         older = np.where(is_internal[row_of], wrong, _OF_OLDER_REQUESTS[code])
         older_flaw = _first(np.where(older != 0, older, problem), row_of, rows)
         of_5 = np.where(is_internal[row_of], wrong, _OF_REQUESTS_OF_5[code])
         flaw_of_5 = _first(np.where(of_5 != 0, of_5, problem), row_of, rows)
+        of_6 = np.where(is_internal[row_of], wrong, _OF_REQUESTS_OF_6[code])
+        flaw_of_6 = _first(np.where(of_6 != 0, of_6, problem), row_of, rows)
     if role == "target":
         _fill(flaw, "misplaced-header", _misplaced(code, row_of))
     elif role == "dead":
@@ -177,6 +184,7 @@ def judge_headers(flat: Flat, role: str) -> Judged:
         _SLUG_TEXTS.take(pa.array(flaw)),
         _SLUG_TEXTS.take(pa.array(older_flaw)),
         _SLUG_TEXTS.take(pa.array(flaw_of_5)),
+        _SLUG_TEXTS.take(pa.array(flaw_of_6)),
         is_internal,
         ends_with_proof,
     )

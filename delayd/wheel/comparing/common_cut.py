@@ -27,6 +27,9 @@ from replication.ids import KilledMessage
 from replication.rank import Rank, slot_of
 
 _MESSAGE = int(FrameKind.MESSAGE)
+MOVE_FIELDS = 3
+"""Of a marker's body behind what it killed, if it is of a reschedule: the last one has the due
+times of each of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,9 @@ class CommonCut:
         """Return whether all must know this kill. The lane of the message is unknown."""
         partition = rank.partition
         may_be_done = rank.due_ms <= self.passed_ms and rank.offset < self.replies_from[partition]
-        return marker_offset < self.offsets[partition] and not may_be_done
+        # What a reschedule holds is killed from the start, by no marker of its own.
+        last_offset = max(marker_offset, rank.offset)
+        return last_offset < self.offsets[partition] and not may_be_done
 
     def holds_all(self, name: SegmentName, info: SlotInfo) -> bool:
         """Return whether all must hold all frames of this file. Then its line is enough."""
@@ -96,6 +101,10 @@ class CommonCut:
         """Return a number in place of the CRC of a cancel marker's frame, alike on every node."""
         is_replace, id, log_ms, killed, killed_before, *asked = body
         kept = [self._remembered(each, log_ms) for each in (killed, killed_before)]
+        if len(asked) == MOVE_FIELDS:
+            due_ms_of, repeats, (is_fire, dues_ms) = asked
+            pairs = dict(zip(map(tuple, killed), dues_ms, strict=True))
+            asked = [due_ms_of, repeats, is_fire, *(pairs[tuple(each)] for each in kept[0])]
         return crc32(repr((due_ms, is_replace, id, log_ms, kept, *asked)).encode())
 
     def _remembered(self, killed: tuple[tuple[int, ...], ...], log_ms: int) -> list[Any]:

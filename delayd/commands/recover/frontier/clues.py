@@ -241,7 +241,11 @@ class Reader:
     def _own_write(self, clues: Clues, record: Record, asked: Request) -> None:
         """Note what a record of a master's says of others."""
         partition = record.partition
-        if asked.op is Op.CONTINUE and asked.continues is not None:
+        if asked.op is Op.CONTINUE and asked.continues is not None and asked.moved_by >= 0:
+            # The step has passed the reschedule; what that moves was killed, and not yet due.
+            clues.traces.append(Trace(partition, asked.moved_by))
+            clues.over.add(source_of(partition, asked.continues[1]))
+        elif asked.op is Op.CONTINUE and asked.continues is not None:
             due_ms, offset = asked.continues
             assert asked.topic is not None, "what is continued has a target"
             lane = lane_of(asked.topic, self._settings.lanes)
@@ -269,7 +273,7 @@ class Reader:
             body = (record.key, record.value, record.headers, asked.reason.slug)
             yield Stored(int(FrameKind.PENDING_REPLY), 0, reply, (body, None))
             return
-        if asked.op in (Op.CANCEL, Op.REPLACE):
+        if asked.op in (Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE):
             yield Stored(int(FrameKind.CANCEL_MARKER), 0, reply, (None, asked.id))
         if asked.topic is not None:
             rank = Rank(due_of(asked.due_ms, record.append_ms), partition, offset)

@@ -63,6 +63,10 @@ class Found:
         return not (self.doubtful.count or self.missing.count or self.unproven)
 
 
+MARKING = frozenset({"cancel", "replace", "reschedule", "fire"})
+"""Operations whose receipts answer a cancel marker."""
+
+
 def work_out(
     wheel: Wheel,
     known: FrontierRecord,
@@ -145,7 +149,7 @@ def _is_answered(stored: Stored, source: str, clues: Clues) -> bool:
     """Return whether the receipt or dead letter of a request that is no message is there."""
     told = clues.receipts.get(source, ())
     if stored.kind == FrameKind.CANCEL_MARKER:
-        return any(each.id == stored.body[1] and each.op in ("cancel", "replace") for each in told)
+        return any(each.id == stored.body[1] and each.op in MARKING for each in told)
     dead, owed = stored.body
     if owed is not None and any(each.id == owed[0] for each in told):
         return True

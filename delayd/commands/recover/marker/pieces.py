@@ -372,9 +372,11 @@ def _tally(kind: Kind, records: list[Record]) -> Tally:
         if kind is Kind.TARGET:
             digest += crc32(source.encode())
         elif kind is Kind.BUFFER:
-            # What follows a delivered occurrence of a series is not counted in the frontier.
-            is_next = header(record.headers, "delayd-follows") is not None
-            requeued += header(record.headers, "delayd-continues") is not None and not is_next
+            # Not counted in the frontier: what follows a delivered occurrence of a series, and what
+            # a reschedule moves.
+            names = {name for name, _ in record.headers}
+            is_beside = not names.isdisjoint(("delayd-follows", "delayd-moved-by"))
+            requeued += "delayd-continues" in names and not is_beside
         elif kind is Kind.DEAD and header(record.headers, "delayd-reason") in DIED:
             dead += 1
         elif kind is Kind.DEAD or (kind is Kind.RECEIPTS and _is_answer(record)):

@@ -1,0 +1,70 @@
+"""What a reschedule has killed, while the log does not say what came of it: parts of the fold over
+the requests of an id (`ids.py`).
+
+It shares nothing with `replication/` but the cluster's settings.
+Source: docs/design/rescheduling.md.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from delayd.audit.judging.columns import is_true
+from replication.settings import Settings
+
+LIVE: Final = (
+    "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint,"
+    " goes_on boolean"
+)
+"""Live messages."""
+HELD: Final = f"{LIVE}, new_ms bigint"
+"""What a reschedule has killed, and when it is to be due."""
+MOVES: Final = ("reschedule", "fire")
+
+
+def move(state: Column, row: Column, pending: Column, settings: Settings) -> Column:
+    """Return what becomes of a reschedule: `move`, `unmovable` or `too-far`."""
+    held, live = state["held"], state["live"]
+    goes_on = F.exists(held, lambda it: is_true(it["goes_on"])) | F.exists(
+        live, lambda it: is_true(it["goes_on"])
+    )
+    latest_ms = row["append_ms"] + settings.max_delay_ms
+    is_far = F.exists(pending, lambda it: it["due_ms"] + row["by_ms"] > latest_ms) | F.exists(
+        held, lambda it: it["new_ms"] + row["by_ms"] > latest_ms
+    )
+    return (
+        F.when((row["op"] == "reschedule") & goes_on, "unmovable")
+        .when(row["by_ms"].isNotNull() & is_far, "too-far")
+        .otherwise("move")
+    )
+
+
+def moved(state: Column, row: Column, max_delay_ms: int) -> Column:
+    """Return what a reschedule kills, each with the time at which it is to be due."""
+    latest_ms = row["append_ms"] + max_delay_ms
+
+    def new_ms(old_ms: Column) -> Column:
+        by_ms = F.greatest(F.least(old_ms + row["by_ms"], latest_ms), F.lit(0))
+        return F.when(row["by_ms"].isNull(), row["due_ms"]).otherwise(by_ms)
+
+    held = F.transform(state["held"], lambda it: it.withField("new_ms", new_ms(it["new_ms"])))
+    live = F.transform(state["live"], lambda it: it.withField("new_ms", new_ms(it["due_ms"])))
+    kind = f"array<struct<{HELD}>>"
+    return F.concat(held.cast(kind), live.cast(kind))
+
+
+def held_after(held: Column, row: Column, message: Column, is_held: Column) -> Column:
+    """Return what is held after a continuation: without what that continues, or with the
+    continuation in its place."""
+    is_continue = row["op"] == "continue"
+    found = F.filter(held, lambda each: each["offset"] == row["continues"])
+    others = F.filter(held, lambda each: each["offset"] != row["continues"])
+    first = F.get(found, F.lit(0))
+    again = message.withField("new_ms", first["new_ms"]).withField("digest", first["digest"])
+    again = again.withField("origin", row["origin"]).cast(f"struct<{HELD}>")
+    return (
+        F.when(is_held, F.array_append(others, again))
+        .when(is_continue & (F.size(found) > 0), others)
+        .otherwise(held)
+    )
