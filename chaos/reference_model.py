@@ -308,7 +308,8 @@ class Model:
         at_ms = asked.next_due_ms if asked.series else asked.content.due_ms
         before = message.content._replace(due_ms=0)
         if due_ms != at_ms or asked.content._replace(due_ms=0) != before:
-            self.faults.append(f"{asked.source}: is not what {asked.moved_by} asked for")
+            what = f"due at {at_ms}, not {due_ms}; {asked.content}, and was {message.content}"
+            self.faults.append(f"{asked.source}: is not what {asked.moved_by} asked for: {what}")
         self.family_of[asked.source] = message
         attempt = asked.record.fields.get("attempt", "0")
         message.attempts[asked.source] = None if attempt == "0" else attempt
@@ -368,6 +369,8 @@ class Model:
             message.is_resolved = False
             return  # the cancel came first: the series ends
         following = Message(asked, root=message.root or message)
+        if not asked.follows:
+            following.moving, following.moved_to = message.moving, message.moved_to
         following.attempts[asked.source] = None
         self.messages[asked.source] = self.family_of[asked.source] = following
         live = self._under(asked)

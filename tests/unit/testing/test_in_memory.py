@@ -69,6 +69,20 @@ def test_a_series_comes_each_day_whatever_the_clock_of_its_zone_does(kit: InMemo
     assert client.cancel("daily").verdict == "cancelled" and not kit.pending(), waiting
 
 
+def test_what_is_pending_is_fired_or_moved(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    for id in ("a", "b"):
+        client.schedule("t", id, in_="1h", id=id)
+    told = client.reschedule("a", by="-30m")
+    assert (told.verdict, told.old_due_ms) == ("rescheduled", START_MS + 3_600_000)
+    assert client.fire("b").verdict == "rescheduled"
+    assert [record.value for record in kit.delivered("t")] == [b"b"]
+    kit.clock.advance("30m")
+    assert [record.value for record in kit.delivered("t")] == [b"b", b"a"]
+    assert client.fire("b").verdict == "too-late"
+    assert client.fire("c").verdict == "not-found"
+
+
 def test_every_answer_is_that_of_a_cluster(kit: InMemoryDelayd) -> None:
     client = kit.client()
     due = START + timedelta(hours=1)

@@ -78,6 +78,20 @@ def test_a_message_is_scheduled_looked_up_cancelled_and_stays_known(ask: Client)
     assert gone["state"] == "cancelled" and gone["killed_by"] == verdict.json()["source"]
 
 
+def test_a_message_is_moved_and_fired(ask: Client) -> None:
+    placed = ask("POST", "/v1/messages", json={**HOUR, "id": "moved"}).json()
+    path, wait = "/v1/messages/moved", {"wait": True}
+    told = ask("POST", f"{path}/reschedule", json={"by": "+10m"}, params=wait).json()
+    assert (told["verdict"], told["old_due_ms"]) == ("rescheduled", placed["due_ms"])
+    assert told["due_ms"] == placed["due_ms"] + 600_000
+    both = ask("POST", f"{path}/reschedule", json={"by": "+10m", "delay": "1s"})
+    assert both.status_code == 422
+    assert ask("POST", f"{path}/fire").status_code == 202
+    told = ask("POST", f"{path}/fire", params=wait).json()
+    assert told["verdict"] in ("rescheduled", "too-late")
+    assert ask("POST", "/v1/messages/nothing/fire", params=wait).json()["verdict"] == "not-found"
+
+
 def test_a_delivery_is_shown_with_its_place(ask: Client, node: ApiNode) -> None:
     body = {"topic": "orders", "value_base64": base64.b64encode(b"\xff").decode(), "delay": "0ms"}
     headers = [{"name": "x", "value": "1"}, {"name": "y"}]
