@@ -295,7 +295,8 @@ class Model:
 
     def _free(self, asked: Asked) -> None:
         """Take in what masters say of markers: what one has not moved was done before."""
-        for id, offset, *_ in json.loads(asked.record.value or b"[]"):
+        value = asked.record.value or b""
+        for id, offset, *_ in json.loads(value) if value.startswith(b"[") else ():
             for message in self._live[asked.record.partition, id]:
                 moving = message.moving
                 if moving is not None and moving.asked.record.offset == offset:
