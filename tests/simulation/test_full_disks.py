@@ -81,6 +81,7 @@ def arrived(world: World) -> dict[bytes | None, int]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("free_bytes", LEVELS.values(), ids=LEVELS)
 def test_nodes_whose_disks_are_all_full_deliver_what_they_have(
     world: World, free_bytes: int
@@ -104,6 +105,7 @@ def test_nodes_whose_disks_are_all_full_deliver_what_they_have(
     world.judge().check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("free_bytes", [LEVELS["short"], LEVELS["full"]])
 def test_another_node_takes_over_while_all_are_short_of_room(world: World, free_bytes: int) -> None:
     """docs/design/storage.md, Short of room.
@@ -125,6 +127,7 @@ def test_another_node_takes_over_while_all_are_short_of_room(world: World, free_
     world.judge().check()
 
 
+@pytest.mark.long
 def test_a_master_without_room_hands_over_to_a_node_that_has_some(world: World) -> None:
     """docs/design/storage.md, Short of room.
 

@@ -125,6 +125,7 @@ def test_nobody_is_deposed_while_kafka_answers_no_node(world: World) -> None:
     assert world.weather.faults["deposed"] == 0
 
 
+@pytest.mark.long
 def test_masters_that_are_always_taken_for_dead_are_deposed_a_dozen_times_a_minute_at_most(
     world: World,
 ) -> None:

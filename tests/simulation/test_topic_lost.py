@@ -15,6 +15,7 @@ WATCHED_MS = 120_000
 """Long enough for each node to ask a few times."""
 
 
+@pytest.mark.long
 def test_nodes_end_when_a_topic_of_their_own_is_gone(tmp_path: Path) -> None:
     world = World(3, tmp_path, kinds=())
 
@@ -47,6 +48,7 @@ def lines_while(tmp_path: Path, bend: Callable[[World], None]) -> list[EventDict
     return [line for line in lines if line["event"] != "node_started"]
 
 
+@pytest.mark.long
 def test_no_node_ends_because_brokers_seem_not_to_know_a_topic(tmp_path: Path) -> None:
     """docs/reference/topics.md, "What is checked"."""
 
@@ -59,6 +61,7 @@ def test_no_node_ends_because_brokers_seem_not_to_know_a_topic(tmp_path: Path) -
     assert "node_failed" not in events and "node_stopping" not in events
 
 
+@pytest.mark.long
 def test_a_retention_that_was_lowered_by_mistake_stops_nobody(tmp_path: Path) -> None:
     """docs/operations.md, "A retention that is too short"."""
 

@@ -255,6 +255,7 @@ def test_every_fact_there_is_takes_part_in_the_property_below() -> None:
     assert {type(event) for event in unasked(0, 1)} | {DeliveryStopped} == set(get_args(Event))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_fenced", [False, True])
 @settings(max_examples=200, deadline=None)
 @given(st.data())
@@ -280,6 +281,7 @@ def test_whatever_happens_the_ordering_contract_holds(is_fenced: bool, data: st.
         auditor.tell(event)
 
 
+@pytest.mark.long
 def test_every_arrow_of_the_state_diagram_is_walked() -> None:
     """What the table of the election says may follow does follow."""
     walked: set[tuple[State, type[Event], State]] = set()
@@ -366,6 +368,7 @@ class Node:
         self.tell(replace(answer, now_ms=self.clock.now_ms))
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_two_nodes_never_deliver_at_the_same_time_while_their_clocks_run_alike(

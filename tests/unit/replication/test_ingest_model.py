@@ -3,6 +3,7 @@ never does (docs/design/frontier.md, "Ingest" and "Ids")."""
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -304,6 +305,7 @@ class Node:
         }
 
 
+@pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(requests, st.integers(0, 40))
 def test_a_node_that_rebuilds_decides_as_one_that_was_there(

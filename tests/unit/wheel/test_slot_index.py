@@ -142,7 +142,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.patch.undo()
 
 
-TestIndexAgainstAList = IndexMachine.TestCase
+TestIndexAgainstAList = pytest.mark.long(IndexMachine.TestCase)
 TestIndexAgainstAList.settings = settings(
     max_examples=100, stateful_step_count=25, deadline=None, print_blob=True
 )

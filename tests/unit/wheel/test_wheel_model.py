@@ -413,7 +413,7 @@ def info_of(frames: list[Frame]) -> SlotInfo:
     )
 
 
-TestWheelAgainstADictionary = WheelMachine.TestCase
+TestWheelAgainstADictionary = pytest.mark.long(WheelMachine.TestCase)
 TestWheelAgainstADictionary.settings = settings(
     max_examples=100, stateful_step_count=40, deadline=None, print_blob=True
 )

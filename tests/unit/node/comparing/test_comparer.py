@@ -41,6 +41,7 @@ def test_nodes_that_hold_the_same_find_nothing(tmp_path: Path) -> None:
 ACTIONS = st.sampled_from(["take", "checkpoint", "observe", "split", "compare"])
 
 
+@pytest.mark.long
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
