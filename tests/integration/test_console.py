@@ -244,6 +244,31 @@ def test_an_id_is_cancelled_and_replaced_by_whoever_has_a_token(site: Site, page
     assert [record.value for record in seen] == [b"another"]
 
 
+def test_what_is_pending_is_moved_and_fired_by_whoever_has_a_token(site: Site, page: Page) -> None:
+    with site.cluster.client() as client:
+        client.schedule(site.target, b"moved, then fired", in_="5h", id="order-20")
+    open_console(page, site.nodes[1])
+    with_token(page)
+    submit(page, "#look-up", id="order-20")
+    click(page, "Reschedule …")
+    assert "so much later or earlier" in wait_text(page, "dialog", "Reschedule order-20?")
+    fill(page, "#dialog form", by="+2h")
+    click(page, "Move the message")
+    wait_text(page, "dialog", "rescheduled (request ")
+    click(page, "Close")
+    wait_text(page, "known", "pending")
+    click(page, "Fire …")
+    assert "now, once, and this cannot be undone" in wait_text(page, "dialog", "Fire order-20?")
+    click(page, "Deliver it now")
+    wait_text(page, "dialog", "rescheduled (request ")
+    click(page, "Close")
+    wanted = b"moved, then fired"
+    seen = read_until(
+        site.cluster.bootstrap, site.target, lambda seen: wanted in [r.value for r in seen]
+    )
+    assert [record.value for record in seen].count(wanted) == 1
+
+
 def test_events_that_cancel_are_counted_by_topic(site: Site, page: Page) -> None:
     open_console(page, site.nodes[0])
     wait_text(page, "events", site.events)

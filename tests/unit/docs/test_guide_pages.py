@@ -18,6 +18,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
     without_program = {
         "README",
         "cancel-on-event",
+        "coming-from",
         "moving",
         "python-client",
         "recurring",
