@@ -37,7 +37,7 @@ from replication.rank import START, Rank, passed_by, slot_of
 LATE_GRACE_MS = 100
 """How long K waits, after its due time, for a message that O cannot pass yet."""
 
-MOVED_BYTES = 1024 * 1024
+MOVED_BYTES = 256 * 1024
 """What a reply in another lane than 0 weighs besides: its step writes a message or more, of a size
 that is not known before they are read."""
 

@@ -182,7 +182,8 @@ class Client(Connected):
 
         Verdicts: `rescheduled` (it is due now), `too-late`, `not-found`. Of a series the current
         occurrence goes out, and the series goes on. Needs rules version 7. Waiting and errors as of
-        `cancel`; the same call again is `too-late` once it is delivered.
+        `cancel`. The same call again is `too-late` once it is delivered; of a series it fires the
+        next occurrence.
         """
         return self._decided(ask_fire(id), wait, timeout_ms)
 

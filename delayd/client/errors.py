@@ -36,7 +36,8 @@ _REPEAT: Final[Mapping[Op, str]] = {
     Op.REDRIVE: "redrive it again: it is sent once, and a second redrive is told so",
     Op.RESCHEDULE: "with a time (at) or a delay (in_), reschedule it again; what is relative (by) "
     "would move it twice: `delayd show ID` tells when it is due",
-    Op.FIRE: "fire it again: it is delivered once, and told `too-late` if it was",
+    Op.FIRE: "fire it again, unless the id is of a series or may be used anew: that would fire "
+    "what comes next; `delayd show ID` tells what came of it",
 }
 
 
