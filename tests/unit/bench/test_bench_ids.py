@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from delayd.bench.ids import AGAIN, CANCEL, NEW, PLAIN
 from delayd.cli import app
-from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.noted_kills import NotedKills
 from delayd.runtime import native
 
 KINDS = (PLAIN, NEW, CANCEL, AGAIN)
@@ -46,7 +46,7 @@ def test_a_cancel_that_is_not_counted_off_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "library", None)
-    monkeypatch.setattr(IngestBatch, "_note_kills", lambda *_: None)
+    monkeypatch.setattr(NotedKills, "note", lambda *_: None)
     done = CliRunner().invoke(app, [*WORDS, "--dir", str(tmp_path)])
     assert done.exit_code == 1
     assert json.loads(done.stdout)["figures"]["ids-wrong"]["runs"] == [2000]
