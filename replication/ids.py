@@ -91,6 +91,11 @@ class Settlement(NamedTuple):
     """`now` of the step that judged the marker."""
 
     @property
+    def names_nothing(self) -> bool:
+        """All that it could name was due so long ago that it does not count."""
+        return not self.killed and not self.done
+
+    @property
     def last_due_ms(self) -> int:
         """The latest due time of what it is about: it counts for the id memory from then on."""
         return max((m.due_ms for m in (*self.killed, *self.done)), default=0)
@@ -116,7 +121,7 @@ class Reservation(NamedTuple):
 
     marker_offset: int
     held: tuple[HeldMessage, ...]
-    """What the marker kills, unless it was due longer ago than ids are remembered."""
+    """All that the marker kills."""
     is_whole: bool = True
     """False where a trimmed record may have brought more."""
 
@@ -124,9 +129,10 @@ class Reservation(NamedTuple):
         """Return the message that is stored at this offset, None if it is not held."""
         return next((each for each in self.held if each.message.offset == offset), None)
 
-    def is_pending(self, as_of_ms: int, id_memory_ms: int) -> bool:
-        """Return whether it takes the id for a schedule that is judged as of this time."""
-        return any(each.message.due_ms + id_memory_ms >= as_of_ms for each in self.held)
+    def counting(self, as_of_ms: int, id_memory_ms: int) -> tuple[HeldMessage, ...]:
+        """Return what takes the id for a request that is judged as of this time. What was due
+        longer ago than ids are remembered does not: other nodes may have dropped it."""
+        return tuple([m for m in self.held if m.message.due_ms + id_memory_ms >= as_of_ms])
 
 
 class IdState(NamedTuple):
@@ -215,16 +221,13 @@ def reserve(
     state: IdState,
     marker_offset: int,
     dues_ms: tuple[tuple[int, int], ...],
-    as_of_ms: int,
-    id_memory_ms: int,
-    *,
-    is_whole: bool = True,
 ) -> IdState:
     """Return the state after a reschedule, which kills what `killed_of` says: `dues_ms` has the old
     and the new due time of each.
 
-    It is no part of the last killed set: it goes on. What was due longer ago than ids are
-    remembered is not held: other nodes may have dropped it, and nothing refuses to continue it.
+    It is no part of the last killed set: it goes on. However long ago it was due, it is held: by
+    its own append time a continuation may come before the marker, and it is refused unless it is
+    held or due longer ago than ids are remembered.
     """
     held = () if state.reserved is None else state.reserved.held
     known = [(each.digest, each.goes_on) for each in held]
@@ -232,12 +235,16 @@ def reserve(
     found = tuple(
         HeldMessage(message, *of_message, *dues)
         for message, of_message, dues in zip(killed_of(state), known, dues_ms, strict=True)
-        if message.due_ms + id_memory_ms >= as_of_ms
     )
-    reserved = Reservation(marker_offset, found, is_whole) if found or not is_whole else None
+    reserved = Reservation(marker_offset, found) if found else None
     if state == NOTHING and reserved is None:
         return state
     return state._replace(live=(), killed_by=marker_offset, replaced_by=-1, reserved=reserved)
+
+
+def held_counting(state: IdState, as_of_ms: int, id_memory_ms: int) -> tuple[HeldMessage, ...]:
+    """Return what a reschedule holds, as far as it takes the id (`Reservation.counting`)."""
+    return () if state.reserved is None else state.reserved.counting(as_of_ms, id_memory_ms)
 
 
 def without_held(state: IdState, offset: int, instead: HeldMessage | None = None) -> IdState:
@@ -270,10 +277,13 @@ def is_repeated(
 
 def settle(state: IdState, settlement: Settlement) -> IdState:
     """Return the state after the log said what a cancel marker came to. Markers are judged in the
-    order of the log; where two masters may judge one, the first settlement of it stays."""
+    order of the log; where two masters may judge one, the first settlement of it stays. One that
+    names nothing frees what the marker holds, and is not remembered."""
     last, reserved = state.settled, state.reserved
     if reserved is not None and reserved.marker_offset == settlement.marker_offset:
         state = state._replace(reserved=None)
     if last is not None and last.marker_offset >= settlement.marker_offset:
+        return state
+    if settlement.names_nothing:
         return state
     return state._replace(settled=settlement)

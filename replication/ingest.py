@@ -36,8 +36,8 @@ and 3 however long ago.
 (#) and none is of a series that goes on: that is pending until it ends or is killed. What is held
 for a reschedule is pending too.
 
-(-) as long as the log does not say what came of it. A cancel, a replace and another reschedule kill
-what is held, too (docs/design/rescheduling.md).
+(-) as long as the log does not say what came of it; it takes the id only while ids are remembered.
+A cancel, a replace and another reschedule kill what is held, too (docs/design/rescheduling.md).
 
 (/) A series may be fired. Too far is what `delayd-by` may lead to: other times say it themselves.
 
@@ -56,6 +56,7 @@ from replication.ids import (
     IdState,
     KilledMessage,
     LiveMessage,
+    held_counting,
     is_repeated,
     kill_all,
     killed_from,
@@ -291,10 +292,9 @@ def ingest(
             return _continue(rank, after, as_of_ms, message, asked, known)
         if is_recent and not (asked.follows and _is_held(known.id, asked)):
             return _continue_killed(rank, after, message, asked, known)
-        decision = _continue(rank, after, as_of_ms, message, asked, known)
-        return decision._replace(is_escaped=True)
+        return _continue(rank, after, as_of_ms, message, asked, known)._replace(is_escaped=True)
     assert op is Op.REDRIVE, f"unknown operation {op}"
-    return _redrive(rank, after, as_of_ms, message, asked, known)
+    return _redrive(rank, after, as_of_ms, message, asked, known, id_memory_ms)
 
 
 def _continue(
@@ -340,21 +340,27 @@ def _is_held(id: IdState, asked: Asked) -> bool:
 
 
 def _after_move(id: IdState, asked: Asked) -> IdState:
-    """Return the state without what goes on; of what a trimmed record may have brought one message
-    stands for all."""
-    reserved = id.reserved
-    if reserved is not None and not reserved.is_whole and asked.moved_by == reserved.marker_offset:
-        return id._replace(reserved=None)
-    return without_held(id, asked.continued_offset)
+    """Return the state without what goes on, and without a reservation that holds nothing else."""
+    left = without_held(id, asked.continued_offset)
+    reserved = left.reserved
+    if reserved is None or reserved.held or asked.moved_by != reserved.marker_offset:
+        return left
+    return left._replace(reserved=None)
 
 
 def _redrive(
-    rank: Rank, after: LogState, as_of_ms: int, message: LiveMessage, asked: Asked, known: Known
+    rank: Rank,
+    after: LogState,
+    as_of_ms: int,
+    message: LiveMessage,
+    asked: Asked,
+    known: Known,
+    id_memory_ms: int,
 ) -> Decision:
     """Decide a redrive: once in 30 days, and not too many that wait under one id."""
     if any(m.due_ms + REDRIVE_MEMORY_MS >= as_of_ms for m in known.redriven.live):
         return Decision(None, PendingReply.DUPLICATE, after)
-    held = () if known.id.reserved is None else known.id.reserved.held
+    held = held_counting(known.id, as_of_ms, id_memory_ms)
     if len(held) + sum(m.is_pending(as_of_ms) for m in known.id.live) >= REDRIVES_MAX:
         return Decision(None, PendingReply.CONFLICT, after)
     return Decision(
@@ -384,9 +390,7 @@ def _schedule(
     taken: list[LiveMessage | HeldMessage] = [
         m for m in id.live if m.due_ms > as_of_ms or m.goes_on
     ]
-    reserved = id.reserved
-    if reserved is not None and reserved.is_pending(as_of_ms, id_memory_ms):
-        taken += reserved.held
+    taken += held_counting(id, as_of_ms, id_memory_ms)
     if not taken:
         return Decision(rank, PendingReply.NONE, after, id=with_live(id, message))
     if any(m.digest == message.digest for m in taken):
@@ -413,19 +417,15 @@ def _mark(
 
 
 def _reschedule(
-    offset: int,
-    after: LogState,
-    as_of_ms: int,
-    asked: Asked,
-    known: Known,
-    id_memory_ms: int,
+    offset: int, after: LogState, as_of_ms: int, asked: Asked, known: Known, id_memory_ms: int
 ) -> Decision:
     """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
     id = known.id
     held = () if id.reserved is None else id.reserved.held
-    if not asked.is_fire and (any(m.goes_on for m in held) or any(m.goes_on for m in id.live)):
+    counting = held_counting(id, as_of_ms, id_memory_ms)
+    if not asked.is_fire and (any(m.goes_on for m in counting) or any(m.goes_on for m in id.live)):
         return Decision(None, PendingReply.UNMOVABLE, after)
-    pending = [each.new_due_ms for each in held]
+    pending = [each.new_due_ms for each in counting]
     pending += [m.due_ms for m in id.live if m.is_pending(as_of_ms)]
     if asked.by_ms is not None and any(d + asked.by_ms > asked.latest_ms for d in pending):
         return Decision(None, PendingReply.TOO_FAR, after)
@@ -436,7 +436,7 @@ def _reschedule(
         for due_ms in old_ms
     )
     killed = killed_of(id)
-    changed = reserve(id, offset, dues_ms, as_of_ms, id_memory_ms)
+    changed = reserve(id, offset, dues_ms)
     return Decision(None, _CANCEL_MARKER, after, changed, killed=killed, dues_ms=dues_ms)
 
 

@@ -74,12 +74,15 @@ class Judgement(NamedTuple):
     def settlement(self, marker: CancelMarker, now_ms: int) -> Settlement | None:
         """Return what the step at `now_ms` writes into the log; None if the marker came to nothing,
         or only to what an earlier one had come to."""
+        if marker.move is not None:
+            # What goes on has a record that says so; it is no longer the marker's. All else that
+            # it holds is free, though what does not count is not named.
+            if all(m in self.killed for m in marker.killed):
+                return None
+            done = tuple(m for m in self.done if m in marker.killed)
+            return Settlement(marker.offset, (), done, False, now_ms)
         if not any(m in marker.killed for m in (*self.killed, *self.done)):
             return None
-        if marker.move is not None:
-            # What goes on has a record that says so; it is no longer the marker's.
-            done = tuple(m for m in self.done if m in marker.killed)
-            return Settlement(marker.offset, (), done, False, now_ms) if done else None
         return Settlement(marker.offset, self.killed, self.done, marker.is_replace, now_ms)
 
 

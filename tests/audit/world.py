@@ -362,7 +362,8 @@ class World:
                 if killed in judgement.killed and is_last:
                     self._move(mark, killed.offset, due_ms, now_ms)
         if (settlement := judgement.settlement(mark, now_ms)) is not None:
-            self._settled[mark.partition, request.id] = settlement
+            if not settlement.names_nothing:
+                self._settled[mark.partition, request.id] = settlement
             self._settle(mark.partition, request.id, settlement, now_ms)
         due_ms = request.asked_due_ms if mark.is_replace else None
         return None, receipt_of(Judged(mark, request.id, due_ms, judgement))

@@ -371,9 +371,8 @@ class Rules:
         elif request.id is not None:
             taken = [m for m in live if m.due_ms > as_of_ms or m.goes_on]
             reserved = self.reserved.get(self._place(request))
-            held = [] if reserved is None else [message for message, _ in reserved.held]
-            if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in held):
-                taken += held
+            if reserved is not None:
+                taken += self._counting(reserved, as_of_ms)
             if taken:
                 same = any(self._sent_as(m) == self._sent[request.source] for m in taken)
                 self.refusals[request.source] = "duplicate" if same else "conflict"
@@ -400,7 +399,8 @@ class Rules:
         place = self._place(request)
         reserved = self.reserved.get(place)
         held = [] if reserved is None else reserved.held
-        if request.op == "reschedule" and any(m.goes_on for m in (*live, *(m for m, _ in held))):
+        counting = [] if reserved is None else self._counting(reserved, as_of_ms)
+        if request.op == "reschedule" and any(m.goes_on for m in (*live, *counting)):
             self.refusals[request.source] = "rejected"
             return
         found = [*held, *((message, message.due_ms) for message in live)]
@@ -410,9 +410,12 @@ class Rules:
         self.killed_by |= {message.source: request for message in live}
         self.replaced.pop(place, None)
         live.clear()
-        self.reserved[place] = Reservation(
-            request, [each for each in moved if each[0].due_ms + self.id_memory_ms >= as_of_ms]
-        )
+        self.reserved[place] = Reservation(request, moved)
+
+    def _counting(self, reserved: Reservation, as_of_ms: int) -> list[Request]:
+        """Return what takes the id."""
+        held = (message for message, _ in reserved.held)
+        return [message for message in held if message.due_ms + self.id_memory_ms >= as_of_ms]
 
     def _new_due_ms(self, request: Request, old_ms: int) -> int:
         if request.op == "fire":

@@ -72,13 +72,21 @@ class MovesChecker:
         return source not in rules.escaped and not self._read.produced[source]
 
     def _check_continuation(self, marker: Request, message: Request, due_ms: int) -> None:
-        """Check what stands in the buffer for a message that was moved."""
+        """Check what stands in the buffer for a message that was moved, unless a later marker took
+        it over."""
         rules = self._read.rules
-        source = message.source
-        while source in rules.held_as:
-            source = rules.held_as[source]
-        found = rules.continued_by.get(source)
+        stages = [message.source]
+        while stages[-1] in rules.held_as:
+            stages.append(rules.held_as[stages[-1]])
+        found = rules.continued_by.get(stages[-1])
         if found is None or found.moved_by != marker.offset:
+            takers = (
+                source
+                for source, targets in rules.targets_of.items()
+                if any(target.source in stages for target in targets)
+            )
+            is_taken = any(rules.by_source[each].offset > marker.offset for each in takers)
+            assert is_taken, f"{marker.source} moved {message.source}, and it is lost: {found}"
             self.seen["overridden"] += 1
             return
         at_ms = int((found.moved and found.asked) or found.asked)

@@ -23,9 +23,14 @@ HELD: Final = f"{LIVE}, new_ms bigint"
 MOVES: Final = ("reschedule", "fire")
 
 
+def counting(held: Column, row: Column, settings: Settings) -> Column:
+    """Return what takes the id for a request: what was due long ago does not."""
+    return F.filter(held, lambda it: it["due_ms"] + settings.id_memory_ms >= row["log_ms"])
+
+
 def move(state: Column, row: Column, pending: Column, settings: Settings) -> Column:
     """Return what becomes of a reschedule: `move`, `unmovable` or `too-far`."""
-    held, live = state["held"], state["live"]
+    held, live = counting(state["held"], row, settings), state["live"]
     goes_on = F.exists(held, lambda it: is_true(it["goes_on"])) | F.exists(
         live, lambda it: is_true(it["goes_on"])
     )

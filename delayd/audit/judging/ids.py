@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
-from delayd.audit.judging.held import HELD, LIVE, MOVES, held_after, move, moved
+from delayd.audit.judging.held import HELD, LIVE, MOVES, counting, held_after, move, moved
 from delayd.audit.judging.request_counts import RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
@@ -204,13 +204,13 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
         live, lambda message: (message["due_ms"] > log_ms) | is_true(message["goes_on"])
     )
     held = state["held"]
-    is_kept = F.exists(held, lambda it: it["due_ms"] + settings.id_memory_ms >= log_ms)
+    kept = counting(held, row, settings)
 
     def is_same_one(message: Column) -> Column:
         return message["digest"].eqNullSafe(row["sent_hash"])
 
-    is_same = F.exists(pending, is_same_one) | (is_kept & F.exists(held, is_same_one))
-    is_free = (F.size(pending) == 0) & ~is_kept
+    is_same = F.exists(pending, is_same_one) | F.exists(kept, is_same_one)
+    is_free = (F.size(pending) == 0) & (F.size(kept) == 0)
     schedule = F.when(is_free, "stored").when(is_same, "duplicate").otherwise("conflict")
     undone = F.filter(state["undone"], lambda each: each["source"] == row["redrive"])
     is_again = F.when(
@@ -219,7 +219,7 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
     ).otherwise(row["again"] != "no")
     redrive = (
         F.when(is_again, "duplicate")
-        .when(F.size(pending) + F.size(held) >= REDRIVES_MAX, "conflict")
+        .when(F.size(pending) + F.size(kept) >= REDRIVES_MAX, "conflict")
         .otherwise("stored")
     )
     last_ms = F.when(row["is_steady"], log_ms).otherwise(0)
@@ -297,8 +297,7 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
         is_stored, _latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
-    is_recent = F.filter(of_move, lambda each: each["due_ms"] + id_memory_ms >= row["log_ms"])
-    held = F.when(is_move, is_recent).when(is_mark, _empty(f"struct<{HELD}>"))
+    held = F.when(is_move, of_move).when(is_mark, _empty(f"struct<{HELD}>"))
     held = held.otherwise(held_after(state["held"], row, message, is_held))
     return F.struct(
         after["live"].alias("live"),

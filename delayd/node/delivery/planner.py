@@ -249,7 +249,7 @@ class Planner:
         settlement = None
         if is_steady(self._rules().version_at(marker.partition, marker.offset)):
             settlement = judgement.settlement(marker, plan.now_ms)
-        if settlement is not None:
+        if settlement is not None and not settlement.names_nothing:
             self._settled[marker.partition, id] = settlement
         return Judged(marker, id, due_ms, judgement, settlement, moved)
 
@@ -271,8 +271,7 @@ class Planner:
         if is_taken and is_last:
             self._queue.postpone_verdicts(partition)
         for message, (_, due_ms) in zip(marker.killed, marker.move.dues_ms, strict=True):
-            is_old = message.due_ms + self._settings.id_memory_ms < marker.as_of_ms
-            if message not in killed or not (is_old or is_holding or (is_taken and is_last)):
+            if message not in killed or not (is_holding or (is_taken and is_last)):
                 continue
             rank = self._went_on(Rank(message.due_ms, partition, message.offset))
             if rank is not None:

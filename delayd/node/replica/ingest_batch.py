@@ -429,10 +429,10 @@ class IngestBatch:
         self, record: Record, request: Request, decision: Decision, before: IdState
     ) -> None:
         """Reply to a request that is not stored."""
-        redriven = NOTHING
-        if request.redrive is not None:
-            redriven = self._state(record.partition, redrive_name(request.redrive))
-        self._reply(record, *refusal_of(record, request, decision, before, redriven))
+        name = redrive_name(request.redrive or "")
+        redriven = NOTHING if request.redrive is None else self._state(record.partition, name)
+        keep_ms = self._settings.id_memory_ms
+        self._reply(record, *refusal_of(record, request, decision, before, redriven, keep_ms))
 
     def _reply_reject(self, record: Record, reject: Reject) -> None:
         told = reject_receipt(reject, source=source_of(record.partition, record.offset))

@@ -51,8 +51,8 @@ class NotedKills:
             rank = _made(Rank, (due_ms, partition, offset))
             if offset in held:
                 kill = self.get(rank)
-                assert kill is not None, "what is held was killed"
-                self._kills[rank] = kill._replace(asked_by=marker_offset)
+                if kill is not None:  # else it is done, and its kill is forgotten
+                    self._kills[rank] = kill._replace(asked_by=marker_offset)
                 continue
             topic = topics.get(offset, "") if self.is_stored(lane, rank) else ""
             self._kills[rank] = _made(Kill, (marker_offset, False, topic, None, -1))

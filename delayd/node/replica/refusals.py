@@ -18,14 +18,19 @@ from delayd.request import (
     redriven_before,
     source_of,
 )
-from replication.ids import REDRIVES_MAX, IdState
+from replication.ids import REDRIVES_MAX, IdState, held_counting
 from replication.ingest import Decision, PendingReply
 
 Body = tuple[Any, ...]
 
 
 def refusal_of(
-    record: Record, request: Request, decision: Decision, before: IdState, redriven: IdState
+    record: Record,
+    request: Request,
+    decision: Decision,
+    before: IdState,
+    redriven: IdState,
+    id_memory_ms: int,
 ) -> tuple[Body, Body | None]:
     """Return the receipt, and the dead letter if there is one. `before`: the state of the id;
     `redriven`: that of the source which a redrive names."""
@@ -45,9 +50,8 @@ def refusal_of(
     else:
         as_of_ms = decision.state.as_of_ms(record.append_ms)
         pending = [(m.digest, m.asked_at, m.due_ms) for m in before.live if m.is_pending(as_of_ms)]
-        if before.reserved is not None:
-            held = before.reserved.held
-            pending += [(m.digest, m.message.asked_at, m.new_due_ms) for m in held]
+        held = held_counting(before, as_of_ms, id_memory_ms)
+        pending += [(m.digest, m.message.asked_at, m.new_due_ms) for m in held]
         same = [m for m in pending if m[0] == request.digest]
         _, asked_at, due_ms = (same or pending)[0]
         holder = source_of(record.partition, asked_at)

@@ -52,7 +52,10 @@ class UnknownPast:
         """Return whether a schedule under an id may or may not have been stored."""
         as_of_ms = decision.state.as_of_ms(record.append_ms)
         horizon_ms = self._horizons[record.partition].due_ms
-        is_held = before.reserved is not None and not before.reserved.is_whole
+        reserved, ids_ms = before.reserved, self._horizons[record.partition].ids_ms
+        is_held = (reserved is not None and not reserved.is_whole) and (
+            as_of_ms <= ids_ms or bool(reserved.counting(as_of_ms, self._id_memory_ms))
+        )
         if not is_held and as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:
             return False
         # Refused for certain, and answered.

@@ -8,6 +8,7 @@ IDS = "replication/ids.py"
 INTERNAL = "delayd/request/internal.py"
 PLANNING = "delayd/node/delivery/planner.py"
 ON_A_NODE = "tests/unit/node/delivery/test_reschedules_on_a_node.py"
+PURE = "tests/unit/replication/test_reschedule_ids.py"
 SIMULATED = "tests/simulation/test_reschedules.py"
 
 RESCHEDULES: tuple[Mutant, ...] = (
@@ -43,7 +44,7 @@ RESCHEDULES: tuple[Mutant, ...] = (
         "the id is taken until the log says what came of the marker",
         PAGE,
         INGEST,
-        "taken += reserved.held",
+        "taken += held_counting(id, as_of_ms, id_memory_ms)",
         "pass",
         f"{ON_A_NODE}::test_no_schedule_slips_in_while_the_log_does_not_say_how_it_ended",
     ),
@@ -55,6 +56,36 @@ RESCHEDULES: tuple[Mutant, ...] = (
         "        state = state._replace(reserved=None)\n",
         "        pass\n",
         f"{ON_A_NODE}::test_the_id_is_free_once_the_log_says_that_it_was_too_late",
+    ),
+    one_edit(
+        "overdue-not-held",
+        "what a marker kills is held, however long ago it was due by the marker's own time",
+        PAGE,
+        INGEST,
+        "    changed = reserve(id, offset, dues_ms)\n",
+        "    changed = reserve(id, offset, dues_ms)\n"
+        "    counting = held_counting(changed, as_of_ms, id_memory_ms)\n"
+        "    if not counting:\n"
+        "        changed = changed._replace(reserved=None)\n",
+        f"{PURE}::test_what_a_marker_stamped_ahead_has_killed_goes_on",
+    ),
+    one_edit(
+        "settled-only-if-it-counts",
+        "a settlement frees what was done, though it does not count",
+        PAGE,
+        "replication/verdict.py",
+        "if all(m in self.killed for m in marker.killed):",
+        "if not self.done:",
+        f"{PURE}::test_a_settlement_frees_what_was_done_and_does_not_count",
+    ),
+    one_edit(
+        "one-of-a-part-ends-all",
+        "of a reservation in part each known message goes on",
+        PAGE,
+        INGEST,
+        "if reserved is None or reserved.held or asked.moved_by",
+        "if reserved is None or reserved.is_whole or asked.moved_by",
+        f"{PURE}::test_of_a_reservation_in_part_each_known_message_goes_on",
     ),
     one_edit(
         "held-retry-delivered",
@@ -97,8 +128,8 @@ RESCHEDULES: tuple[Mutant, ...] = (
         "of several markers of an id in a step the last one writes",
         PAGE,
         PLANNING,
-        "(is_old or is_holding or (is_taken and is_last))",
-        "(is_old or is_holding or is_taken)",
+        "(is_holding or (is_taken and is_last))",
+        "(is_holding or is_taken)",
         f"{SIMULATED}::test_messages_are_moved_overridden_held_and_found_too_late",
     ),
     one_edit(
