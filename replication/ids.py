@@ -129,11 +129,6 @@ class Reservation(NamedTuple):
         """Return the message that is stored at this offset, None if it is not held."""
         return next((each for each in self.held if each.message.offset == offset), None)
 
-    def counting(self, as_of_ms: int, id_memory_ms: int) -> tuple[HeldMessage, ...]:
-        """Return what takes the id for a request that is judged as of this time. What was due
-        longer ago than ids are remembered does not: other nodes may have dropped it."""
-        return tuple([m for m in self.held if m.message.due_ms + id_memory_ms >= as_of_ms])
-
 
 class IdState(NamedTuple):
     """One id, or one redriven source, in one partition."""
@@ -152,6 +147,11 @@ class IdState(NamedTuple):
     """By a reschedule. None by rules older than 7."""
 
     @property
+    def held(self) -> tuple[HeldMessage, ...]:
+        """What a reschedule holds."""
+        return () if self.reserved is None else self.reserved.held
+
+    @property
     def last_due_ms(self) -> int:
         """The latest due time of anything remembered; the id is forgotten some time after it. While
         a series goes on, it is not."""
@@ -164,7 +164,7 @@ class IdState(NamedTuple):
         for killed in self.killed:
             if killed.due_ms > last_ms:
                 last_ms = killed.due_ms
-        for held in () if self.reserved is None else self.reserved.held:
+        for held in self.held:
             last_ms = max(last_ms, held.message.due_ms)
         return last_ms
 
@@ -213,8 +213,7 @@ def kill_all(
 def killed_of(state: IdState) -> tuple[KilledMessage, ...]:
     """Return what a cancel marker kills: what is held for a reschedule, which it takes over, and
     all that is live."""
-    held = () if state.reserved is None else state.reserved.held
-    return (*(each.message for each in held), *killed_from(state.live))
+    return (*(each.message for each in state.held), *killed_from(state.live))
 
 
 def reserve(
@@ -229,8 +228,7 @@ def reserve(
     its own append time a continuation may come before the marker, and it is refused unless it is
     held or due longer ago than ids are remembered.
     """
-    held = () if state.reserved is None else state.reserved.held
-    known = [(each.digest, each.goes_on) for each in held]
+    known = [(each.digest, each.goes_on) for each in state.held]
     known += [(each.digest, each.goes_on) for each in state.live]
     found = tuple(
         HeldMessage(message, *of_message, *dues)
@@ -243,8 +241,9 @@ def reserve(
 
 
 def held_counting(state: IdState, as_of_ms: int, id_memory_ms: int) -> tuple[HeldMessage, ...]:
-    """Return what a reschedule holds, as far as it takes the id (`Reservation.counting`)."""
-    return () if state.reserved is None else state.reserved.counting(as_of_ms, id_memory_ms)
+    """Return what is held and takes the id for a request that is judged as of this time. What was
+    due longer ago than ids are remembered does not: other nodes may have dropped it."""
+    return tuple([m for m in state.held if m.message.due_ms + id_memory_ms >= as_of_ms])
 
 
 def without_held(state: IdState, offset: int, instead: HeldMessage | None = None) -> IdState:

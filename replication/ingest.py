@@ -421,7 +421,6 @@ def _reschedule(
 ) -> Decision:
     """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
     id = known.id
-    held = () if id.reserved is None else id.reserved.held
     counting = held_counting(id, as_of_ms, id_memory_ms)
     if not asked.is_fire and (any(m.goes_on for m in counting) or any(m.goes_on for m in id.live)):
         return Decision(None, PendingReply.UNMOVABLE, after)
@@ -429,7 +428,7 @@ def _reschedule(
     pending += [m.due_ms for m in id.live if m.is_pending(as_of_ms)]
     if asked.by_ms is not None and any(d + asked.by_ms > asked.latest_ms for d in pending):
         return Decision(None, PendingReply.TOO_FAR, after)
-    old_ms = (*(each.new_due_ms for each in held), *(m.due_ms for m in id.live))
+    old_ms = (*(each.new_due_ms for each in id.held), *(m.due_ms for m in id.live))
     by_ms, new_ms, latest_ms = asked.by_ms, asked.due_ms, asked.latest_ms
     dues_ms = tuple(
         (due_ms, new_ms if by_ms is None else max(0, min(due_ms + by_ms, latest_ms)))

@@ -187,8 +187,8 @@ class _Reading:
             def span_of_own(name: str) -> Span:
                 return as_configured(span_of(kafka, clock, name), states[name].config)
 
-            buffer = self._ahead and self._ahead.buffer
-            buffer = buffer or _buffer_of(kafka, clock, settings)
+            ahead = self._ahead
+            buffer = _buffer_of(kafka, clock, settings) if ahead is None else ahead.buffer
             rules = self._seen.record.rules
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)

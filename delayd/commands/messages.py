@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -105,14 +107,9 @@ def send(
     content = _content(value, value_from)
     options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
     options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts or wait}
-    with _client(bootstrap, prefix, config, Asked(topic, content, options, id)) as client:
-        if not wait:
-            _show_place(client.schedule(topic, content, id=id, **options), as_json)
-            return
-        verdict = client.schedule(
-            topic, content, wait=True, timeout_ms=int(timeout_s * 1000), id=id, **options
-        )
-    _show_verdict(verdict, as_json)
+    client = _client(bootstrap, prefix, config, Asked(topic, content, options, id))
+    send = partial(client.schedule, topic, content, id=id, **options)
+    _carry_out(client, send, wait, timeout_s, as_json)
 
 
 def cancel(
@@ -129,12 +126,8 @@ def cancel(
     Example: delayd cancel order-7 --wait
     """
     cancel_record(id)  # refuses what cannot be an id
-    with _client(bootstrap, prefix, config) as client:
-        if not wait:
-            _show_place(client.cancel(id, wait=False), as_json)
-            return
-        verdict = client.cancel(id, timeout_ms=int(timeout_s * 1000))
-    _show_verdict(verdict, as_json)
+    client = _client(bootstrap, prefix, config)
+    _carry_out(client, partial(client.cancel, id), wait, timeout_s, as_json)
 
 
 def fire(
@@ -152,13 +145,8 @@ def fire(
 
     Example: delayd fire order-7 --wait
     """
-    asked = ask_fire(id)
-    with _client(bootstrap, prefix, config, record=asked) as client:
-        if not wait:
-            _show_place(client.fire(id, wait=False), as_json)
-            return
-        verdict = client.fire(id, timeout_ms=int(timeout_s * 1000))
-    _show_verdict(verdict, as_json)
+    client = _client(bootstrap, prefix, config, record=ask_fire(id))
+    _carry_out(client, partial(client.fire, id), wait, timeout_s, as_json)
 
 
 def reschedule(
@@ -183,14 +171,9 @@ def reschedule(
             remedy="--at is a time, --in a delay from now on, --by how much later it is due",
         )
     asked = ask_reschedule(id, at=at, in_=in_, by=by)
-    with _client(bootstrap, prefix, config, record=asked) as client:
-        if not wait:
-            place = client.reschedule(id, at=at, in_=in_, by=by, wait=False)
-            _show_place(place, as_json)
-            return
-        timeout_ms = int(timeout_s * 1000)
-        verdict = client.reschedule(id, at=at, in_=in_, by=by, timeout_ms=timeout_ms)
-    _show_verdict(verdict, as_json)
+    client = _client(bootstrap, prefix, config, record=asked)
+    send = partial(client.reschedule, id, at=at, in_=in_, by=by)
+    _carry_out(client, send, wait, timeout_s, as_json)
 
 
 def replace(
@@ -225,13 +208,9 @@ def replace(
     content = _content(value, value_from)
     options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
     options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts}
-    asked = Asked(topic, content, options, id, Op.REPLACE)
-    with _client(bootstrap, prefix, config, asked) as client:
-        if not wait:
-            _show_place(client.replace(id, topic, content, wait=False, **options), as_json)
-            return
-        verdict = client.replace(id, topic, content, timeout_ms=int(timeout_s * 1000), **options)
-    _show_verdict(verdict, as_json)
+    client = _client(bootstrap, prefix, config, Asked(topic, content, options, id, Op.REPLACE))
+    send = partial(client.replace, id, topic, content, **options)
+    _carry_out(client, send, wait, timeout_s, as_json)
 
 
 class Asked(NamedTuple):
@@ -319,6 +298,18 @@ def _content(value: str | None, value_from: Path | None) -> bytes:
         raise ConfigError(
             f"{value_from} cannot be read: {error.strerror}", remedy="correct --value-from"
         ) from error
+
+
+def _carry_out(
+    client: Client, send: Callable[..., Any], wait: bool, timeout_s: float, as_json: bool
+) -> None:
+    """Send a request by a method of the client, and show its place or its verdict."""
+    with client:
+        if not wait:
+            _show_place(send(wait=False), as_json)
+            return
+        verdict = send(wait=True, timeout_ms=int(timeout_s * 1000))
+    _show_verdict(verdict, as_json)
 
 
 def _show_place(place: Scheduled | Sent, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from delayd.bus import Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request.reasons import Reason, RefusedError, quoted
-from delayd.request.request import Op, Series, Wishes
+from delayd.request.request import MARKING, Op, Series, Wishes
 from delayd.request.times import (
     by_ms_of,
     delay_ms_of,
@@ -55,8 +55,6 @@ _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OLDER_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
 _OPS = {**_OLDER_OPS, "reschedule": Op.RESCHEDULE, "fire": Op.FIRE}
 _SCHEDULE = Op.SCHEDULE
-_NAMED_OPS: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
-"""They are about what is pending under an id."""
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
 _COMPARED_WISHES = ("delayd-late", "delayd-window")
 _OF_SERIES = ("delayd-zone", "delayd-until", "delayd-catchup")
@@ -109,7 +107,7 @@ def check_id(id: str | None, op: Op, record: Record, partitions: int) -> None:
 
     A schedule needs no id, what is about a message does."""
     if id is None:
-        if op in _NAMED_OPS:
+        if op in MARKING:
             raise RefusedError(
                 Reason.MISSING_ID,
                 f"the header delayd-id is missing: delayd-op {op.slug} needs the id of the message"

@@ -35,6 +35,9 @@ class Op(IntEnum):
         return _SLUGS[self]
 
 
+MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
+"""Operations about what is pending under an id: a cancel marker is stored of each."""
+
 _SLUGS = (
     *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
     *("reschedule", "fire"),

@@ -286,9 +286,8 @@ class IdMemory:
 
 
 def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:
-    held = () if state.reserved is None else state.reserved.held
     messages: Iterable[LiveMessage | KilledMessage]
-    messages = (*state.live, *state.killed, *(each.message for each in held))
+    messages = (*state.live, *state.killed, *(each.message for each in state.held))
     return state.killed_by < cut.offsets[partition] and all(
         cut.covers(m.lane, Rank(m.due_ms, partition, m.offset)) for m in messages
     )

@@ -9,8 +9,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from log_rules import Request, Step, check_follows, step_of_fields
-from moves_checker import MOVES
+from log_rules import MOVES, Request, Step, check_follows, step_of_fields
 from simulated.history import History
 from simulation_checker import DEAD, FRONTIER, Checker
 from wishes_checker import LATER

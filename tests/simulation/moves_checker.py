@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from log_rules import Request
     from simulation_checker import Checker
 
-MOVES = ("reschedule", "fire")
 LATER = frozenset({"dead", "delivered", "expired", "ended"})
 
 Settled = dict[tuple[int, str], tuple["Request", set[str], list["Request"]]]

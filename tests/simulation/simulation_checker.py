@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from log_rules import Request, Rules, check_follows, planned_of, step_of_fields
-from moves_checker import MOVES, MovesChecker
+from log_rules import MOVES, Request, Rules, check_follows, planned_of, step_of_fields
+from moves_checker import MovesChecker
 from series_checker import SERIES, SeriesChecker
 from wishes_checker import LATER, WishesChecker
 

@@ -25,6 +25,7 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, is_true, of_partition, source_text, table_of
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
+from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.letters import judge_letters
 from delayd.audit.judging.moves import judge_moves
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
@@ -214,7 +215,7 @@ def _nobody_asked(bounds: Bounds) -> Column:
         F.when(is_nowhere, "its delayd-source names no place at all")
         .when(is_nothing, "no request is there in the buffer")
         .when(F.col("asked.op") == "cancel", "the request there is a cancel")
-        .when(F.col("asked.op").isin("reschedule", "fire"), "the request there is a reschedule")
+        .when(F.col("asked.op").isin(*MOVES), "the request there is a reschedule")
         .when(F.col("asked.occurrence") == 0, "the request there is for a series")
     )
 

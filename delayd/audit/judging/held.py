@@ -21,6 +21,8 @@ LIVE: Final = (
 HELD: Final = f"{LIVE}, new_ms bigint"
 """What a reschedule has killed, and when it is to be due."""
 MOVES: Final = ("reschedule", "fire")
+UNMOVED: Final = ("unmovable", "too-far")
+"""Answers to those that change nothing: dead letters, as rejects are."""
 
 
 def counting(held: Column, row: Column, settings: Settings) -> Column:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
-from delayd.audit.judging.held import HELD, LIVE, MOVES, counting, held_after, move, moved
+from delayd.audit.judging.held import HELD, LIVE, MOVES, UNMOVED, counting, held_after, move, moved
 from delayd.audit.judging.request_counts import RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
@@ -322,9 +322,7 @@ def _decided(
     is_again, replaced = what == "again", state["replaced"]
     return F.struct(
         is_stored | is_held | (is_mark & is_replace),
-        F.when(is_again, "duplicate").when(
-            what.isin("duplicate", "conflict", "unmovable", "too-far"), what
-        ),
+        F.when(is_again, "duplicate").when(what.isin("duplicate", "conflict", *UNMOVED), what),
         what == "refused",
         F.when(is_mark, _offsets(live)).when(is_again, replaced["killed"]),
         F.when(is_mark, _offsets(killed)).when(is_again, _empty("bigint")),

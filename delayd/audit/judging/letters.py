@@ -25,6 +25,7 @@ from delayd.audit.judging.columns import (
 )
 from delayd.audit.judging.contents import together
 from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.held import UNMOVED
 from delayd.audit.judging.retention import is_uncertain, was_not_read
 from delayd.audit.judging.too_late import CLOCKS_APART_MS
 
@@ -72,7 +73,7 @@ def _owed_reason(bounds: Bounds) -> Column:
     none."""
     is_conflict = (F.col("answer") == "conflict") & ~is_uncertain(bounds)
     # A reschedule that changes nothing says why.
-    is_unmoved = F.col("answer").isin("unmovable", "too-far") & ~is_uncertain(bounds)
+    is_unmoved = F.col("answer").isin(*UNMOVED) & ~is_uncertain(bounds)
     return (
         F.when(F.col("op") == "reject", F.col("reason"))
         .when(is_conflict, "conflict")

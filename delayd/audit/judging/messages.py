@@ -23,6 +23,7 @@ from delayd.audit.judging.columns import (
     named_place,
 )
 from delayd.audit.judging.contents import together
+from delayd.audit.judging.held import MOVES, UNMOVED
 from delayd.audit.judging.retention import is_uncertain, trimmed_ms
 from delayd.audit.tables import MESSAGES
 
@@ -37,9 +38,6 @@ _ASKED: Final = (
     *("partition", "offset", "id", "topic", "append_ms", "due_ms", "op", "stored", "answer"),
     *("is_told", "planned_ms", "occurrence"),
 )
-_MOVES: Final = ("reschedule", "fire")
-_UNMOVED: Final = ("unmovable", "too-far")
-"""Answers to reschedules that change nothing: dead letters, as rejects are."""
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "target_partition"),
@@ -62,7 +60,7 @@ def judge_messages(
     Two shuffles of the size of all messages: the log's, and that of what came out. Receipts are
     claims, and change no fate.
     """
-    is_mark = F.col("op").isin("cancel", *_MOVES) & ~is_true(F.col("answer").isin(*_UNMOVED))
+    is_mark = F.col("op").isin("cancel", *MOVES) & ~is_true(F.col("answer").isin(*UNMOVED))
     records = logged.where(~is_mark).select(
         *(*_ASKED, "rank_ms", "lane", "killed_by", "killed_ms", "killed_op", "origin"),
         *("is_refused", F.col("offset").alias("newest"), "goes_on", "is_over", "continued_by"),
@@ -163,7 +161,7 @@ def _fate(bounds: Bounds) -> Column:
     may_be_gone = is_trimmed & (F.col("killed_ms") + MARK_HIDDEN_MS_MAX >= rank_ms)
     killed = F.when(F.col("killed_op") == "replace", "replaced").otherwise("cancelled")
     # What a reschedule has killed goes on: with the step that passes it, if it did not come out.
-    is_moving = is_true(F.col("killed_op").isin(*_MOVES))
+    is_moving = is_true(F.col("killed_op").isin(*MOVES))
     is_passed = is_below(bounds.frontier.offsets, "killed_by")
     moving = F.when(~is_passed, "pending").when(may_be_gone, "unproven").otherwise("lost")
     came_out = (
@@ -173,7 +171,7 @@ def _fate(bounds: Bounds) -> Column:
     )
     is_over = is_true(F.col("occurrence").isNotNull() & F.col("is_resolved"))
     return (
-        F.when(F.col("op").isin("reject", *_MOVES), "rejected")
+        F.when(F.col("op").isin("reject", *MOVES), "rejected")
         .when(F.col("answer").isNotNull() & ~F.col("is_uncertain"), F.col("answer"))
         .when(came_out.isNotNull(), came_out)
         .when(is_moving, moving)

@@ -7,18 +7,15 @@ has changed, and that it comes out once, is judged with all other messages (`mes
 Source: docs/design/rescheduling.md.
 """
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, is_true, source_text
 from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.retention import is_uncertain, was_not_read
 from delayd.audit.tables import FINDINGS
-
-MOVES: Final = ("reschedule", "fire")
 
 
 def judge_moves(logged: DataFrame, bounds: Bounds) -> DataFrame:

@@ -17,7 +17,8 @@ from delayd.audit.judging.columns import (
     is_true,
     source_text,
 )
-from delayd.audit.judging.moves import MOVES, with_moves
+from delayd.audit.judging.held import MOVES, UNMOVED
+from delayd.audit.judging.moves import with_moves
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms
 from replication.settings import RECEIPTS_ALL
 
@@ -29,7 +30,7 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     settings = bounds.settings
     logged = with_moves(logged, logged)
     op, answer = F.col("op"), F.col("answer")
-    is_unmoved = is_true(answer.isin("unmovable", "too-far"))
+    is_unmoved = is_true(answer.isin(*UNMOVED))
     is_move = op.isin(*MOVES) & ~is_unmoved
     is_mark = op.isin("cancel", "replace")
     is_redrive = op == "redrive"

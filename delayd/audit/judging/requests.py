@@ -42,6 +42,7 @@ from delayd.audit.judging.header_reasons import (
     value_reason,
     wish_reason,
 )
+from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.texts import (
     delay_ms_of,
     due_ms_of,
@@ -70,8 +71,7 @@ _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
     *("window", "cron", "zone", "until", "catchup", "by"),
 )
-_MARKS: Final = ("cancel", "replace", "reschedule", "fire")
-_MOVES: Final = ("reschedule", "fire")
+_MARKS: Final = ("cancel", "replace", *MOVES)
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -180,7 +180,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "planned_ms": F.when(is_message, F.col("planned_ms")),
         **{name: F.when(is_message & is_series, each) for name, each in _of_series().items()},
         "due_ms": F.when(
-            is_message | (op.isin(*_MOVES) & control["by"].isNull()), F.col("asked_due_ms")
+            is_message | (op.isin(*MOVES) & control["by"].isNull()), F.col("asked_due_ms")
         ),
         "by_ms": F.when(op == "reschedule", by_ms()),
         "moved_by": F.when(is_internal, whole_number(control["moved_by"])),
@@ -239,7 +239,7 @@ def _is_internal() -> Column:
 
 def _op_of(text: Column, redrive: Column) -> Column:
     schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
-    is_known = text.isin("cancel", "replace") | (text.isin(*_MOVES) & F.col("knows_moves"))
+    is_known = text.isin("cancel", "replace") | (text.isin(*MOVES) & F.col("knows_moves"))
     return F.when(is_known, text).otherwise(schedule)
 
 
@@ -331,7 +331,7 @@ def _op_reason() -> Column:
     others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
     takes = ("due", "delay", "by")
     not_a_time = [control[name] for name in _NOT_OF_A_CANCEL if name not in takes]
-    is_mark = op.isin("cancel", "replace") | (op.isin(*_MOVES) & F.col("knows_moves"))
+    is_mark = op.isin("cancel", "replace") | (op.isin(*MOVES) & F.col("knows_moves"))
     is_too_much = is_mark & (
         control["redrive"].isNotNull()
         | (op.isin("cancel", "fire") & others)
@@ -353,7 +353,7 @@ def _id_reason(settings: Settings) -> Column:
 
 def _message_reason(settings: Settings) -> Column:
     op = F.col("control.op")
-    is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*_MOVES))
+    is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*MOVES))
     reasons = (
         F.when(F.col("control.by").isNotNull(), "unexpected-header"),
         *(_topic_reason(settings), series_reason(), _due_reason()),

@@ -121,7 +121,7 @@ class ConfluentConsumer:
             if not messages and timeout_ms > 0:
                 timeout_ms -= self._check_existence(timeout_ms)
                 timeout_ms -= self._check_progress(timeout_ms)
-                messages = self._waited_for(records_max, timeout_ms)
+                messages = self._consume(records_max, timeout_ms)
             self._is_drained = len(messages) < records_max
         except KafkaException as error:
             self._fail(_consumer_error(self._topic, error.args[0]))
@@ -144,22 +144,18 @@ class ConfluentConsumer:
             self._client.close()
         self._client = self._flat = None
 
-    def _waited_for(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
+    def _consume(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
         """Wait for one message; return what is there then."""
         if self._flat is not None:
             return self._flat.consume(messages_max, timeout_ms)
         assert self._client is not None, "only poll calls this"
+        if timeout_ms <= 0:
+            return self._client.consume(messages_max, 0)
         # librdkafka would wait until a whole batch is there.
         messages = self._client.consume(1, timeout_ms / 1000)
         if messages and messages_max > 1:
             messages += self._client.consume(messages_max - 1, 0)
         return messages
-
-    def _consume(self, messages_max: int, timeout_ms: int) -> list[Message] | FlatMessages:
-        if self._flat is not None:
-            return self._flat.consume(messages_max, timeout_ms)
-        assert self._client is not None, "only poll calls this"
-        return self._client.consume(messages_max, timeout_ms / 1000)
 
     def _records(self, messages: list[Message]) -> list[Record]:
         faults = [message for message in messages if message.error() is not None]

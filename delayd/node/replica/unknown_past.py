@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from delayd.bus import Record
 from delayd.errors import LogNotEnoughError
 from replication.frontier import Frontier
-from replication.ids import IdState
+from replication.ids import IdState, held_counting
 from replication.ingest import REDRIVE_MEMORY_MS, Asked, Decision, Op
 from replication.settings import Settings
 from replication.trimmed import MAYBE, Beginning, horizons_of, is_settled, maybe_due_ms
@@ -54,7 +54,7 @@ class UnknownPast:
         horizon_ms = self._horizons[record.partition].due_ms
         reserved, ids_ms = before.reserved, self._horizons[record.partition].ids_ms
         is_held = (reserved is not None and not reserved.is_whole) and (
-            as_of_ms <= ids_ms or bool(reserved.counting(as_of_ms, self._id_memory_ms))
+            as_of_ms <= ids_ms or bool(held_counting(before, as_of_ms, self._id_memory_ms))
         )
         if not is_held and as_of_ms > horizon_ms and maybe_due_ms(before) <= as_of_ms:
             return False

@@ -28,6 +28,7 @@ from delayd.request import Op, Reject, Request, RequestLimits, message_body, par
 from delayd.request.arrivals import arrival_of
 from delayd.request.headers import INTERNAL_HEADERS
 from delayd.request.letters import letter_of
+from delayd.request.request import MARKING
 from delayd.request.settlements import is_settlement
 from delayd.runtime.clock import Clock
 from delayd.wheel import FrameKind, Progress
@@ -273,7 +274,7 @@ class Reader:
             body = (record.key, record.value, record.headers, asked.reason.slug)
             yield Stored(int(FrameKind.PENDING_REPLY), 0, reply, (body, None))
             return
-        if asked.op in (Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE):
+        if asked.op in MARKING:
             yield Stored(int(FrameKind.CANCEL_MARKER), 0, reply, (None, asked.id))
         if asked.topic is not None:
             rank = Rank(due_of(asked.due_ms, record.append_ms), partition, offset)

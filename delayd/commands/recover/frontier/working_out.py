@@ -13,6 +13,7 @@ from delayd.commands.move.source import Stored
 from delayd.commands.recover.frontier.clues import Clues
 from delayd.request import DIED, asked_due_of, id_of, origin_of, source_of
 from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
+from delayd.request.request import MARKING
 from delayd.wheel import FrameKind
 from replication.frontier import Frontier
 from replication.record import FrontierRecord
@@ -63,7 +64,7 @@ class Found:
         return not (self.doubtful.count or self.missing.count or self.unproven)
 
 
-MARKING = frozenset({"cancel", "replace", "reschedule", "fire"})
+_ANSWERING = frozenset(op.slug for op in MARKING)
 """Operations whose receipts answer a cancel marker."""
 
 
@@ -149,7 +150,7 @@ def _is_answered(stored: Stored, source: str, clues: Clues) -> bool:
     """Return whether the receipt or dead letter of a request that is no message is there."""
     told = clues.receipts.get(source, ())
     if stored.kind == FrameKind.CANCEL_MARKER:
-        return any(each.id == stored.body[1] and each.op in MARKING for each in told)
+        return any(each.id == stored.body[1] and each.op in _ANSWERING for each in told)
     dead, owed = stored.body
     if owed is not None and any(each.id == owed[0] for each in told):
         return True

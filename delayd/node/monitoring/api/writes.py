@@ -1,7 +1,9 @@
 """Requests through Kafka: schedule, cancel, replace, reschedule. As any producer's: no node is
 special."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -38,6 +40,11 @@ from delayd.request import Op
 WAIT_MS_DEFAULT = 30_000
 WAIT_MS_MAX = 60_000
 """A wait takes one of the few threads."""
+
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}
+}
+"""The answer of who does not wait."""
 
 Wait = Annotated[
     bool, Query(description="Wait for the verdict. Without, the answer comes when Kafka has it.")
@@ -105,11 +112,7 @@ def _add_changes(api: APIRouter, services: Services, Scheduler: Any) -> None:  #
     """Add the routes for what is pending under an id."""
     client = services.requests
 
-    @api.put(
-        "/messages/{id:path}",
-        operation_id="replace",
-        responses={HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}},
-    )
+    @api.put("/messages/{id:path}", operation_id="replace", responses=ACCEPTED)
     async def replace(
         scheduler: Scheduler,
         id: Id,
@@ -123,20 +126,15 @@ def _add_changes(api: APIRouter, services: Services, Scheduler: Any) -> None:  #
         refuse_target(scheduler, message.topic)
         _checked(services, message, id, Op.REPLACE)
 
-        def work() -> Verdict | Scheduled:
+        def work() -> Verdict | Sent:
             _refuse_other_targets(services, scheduler, id, may_be_new=True)
             topic, content, options = message.topic, message.content(), message.options()
-            if wait:
-                return client.client.replace(id, topic, content, timeout_ms=timeout_ms, **options)
-            return client.client.replace(id, topic, content, wait=False, **options)
+            send = partial(client.client.replace, id, topic, content, **options)
+            return _sent(send, wait, timeout_ms)
 
         return _told(await services.writes.do(work), response)
 
-    @api.delete(
-        "/messages/{id:path}",
-        operation_id="cancel",
-        responses={HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}},
-    )
+    @api.delete("/messages/{id:path}", operation_id="cancel", responses=ACCEPTED)
     async def cancel(
         scheduler: Scheduler,
         id: Annotated[str, Path(description="The id.", min_length=1)],
@@ -149,20 +147,16 @@ def _add_changes(api: APIRouter, services: Services, Scheduler: Any) -> None:  #
 
         def work() -> Verdict | Sent:
             _refuse_other_targets(services, scheduler, id, may_be_new=False)
-            if not wait:
-                return client.client.cancel(id, wait=False)
-            return client.client.cancel(id, timeout_ms=timeout_ms)
+            return _sent(partial(client.client.cancel, id), wait, timeout_ms)
 
         return _told(await services.writes.do(work), response)
 
 
 def _add_reschedules(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
     """Add the routes for another due time of what is pending under an id."""
-    accepted: dict[int | str, dict[str, Any]]
-    accepted = {HTTPStatus.ACCEPTED: {"model": Placed, "description": "Kafka has it."}}
     client = services.requests
 
-    @api.post("/messages/{id:path}/fire", operation_id="fire", responses=accepted)
+    @api.post("/messages/{id:path}/fire", operation_id="fire", responses=ACCEPTED)
     async def fire(
         scheduler: Scheduler,
         id: Id,
@@ -176,13 +170,11 @@ def _add_reschedules(api: APIRouter, services: Services, Scheduler: Any) -> None
 
         def work() -> Verdict | Sent:
             _refuse_other_targets(services, scheduler, id, may_be_new=False)
-            if not wait:
-                return client.client.fire(id, wait=False)
-            return client.client.fire(id, timeout_ms=timeout_ms)
+            return _sent(partial(client.client.fire, id), wait, timeout_ms)
 
         return _told(await services.writes.do(work), response)
 
-    @api.post("/messages/{id:path}/reschedule", operation_id="reschedule", responses=accepted)
+    @api.post("/messages/{id:path}/reschedule", operation_id="reschedule", responses=ACCEPTED)
     async def reschedule(
         scheduler: Scheduler,
         id: Id,
@@ -198,10 +190,8 @@ def _add_reschedules(api: APIRouter, services: Services, Scheduler: Any) -> None
 
         def work() -> Verdict | Sent:
             _refuse_other_targets(services, scheduler, id, may_be_new=False)
-            at, in_, by = new.at, new.delay, new.by
-            if not wait:
-                return client.client.reschedule(id, at=at, in_=in_, by=by, wait=False)
-            return client.client.reschedule(id, at=at, in_=in_, by=by, timeout_ms=timeout_ms)
+            send = partial(client.client.reschedule, id, at=new.at, in_=new.delay, by=new.by)
+            return _sent(send, wait, timeout_ms)
 
         return _told(await services.writes.do(work), response)
 
@@ -273,6 +263,13 @@ def _refuse_other_targets(
         return
     for message in found.messages:
         refuse_target(scheduler, message.topic)
+
+
+def _sent(send: Callable[..., Any], wait: bool, timeout_ms: int) -> Verdict | Sent:
+    """Send a request by a method of the client; return its place or its verdict."""
+    outcome: Verdict | Sent
+    outcome = send(wait=True, timeout_ms=timeout_ms) if wait else send(wait=False)
+    return outcome
 
 
 def _placed(sent: Sent) -> Placed:
