@@ -88,7 +88,7 @@ class Asked:
     occurrence: int = 0
     """Of a series: its number, 0 as its user sent it."""
     state: str = "on"
-    """Of a series: on, last or over."""
+    """Of a series: on, last or over. Of a local time: no, expected, final or over."""
     follows: bool = False
     """Of a continuation: what it continues came out."""
     by_ms: int | None = None
@@ -96,11 +96,14 @@ class Asked:
     new_due_ms: int = 0
     moved_by: str = ""
     """Of a continuation: the source of the reschedule that it carries out."""
+    local: str = ""
+    """Of a local time: as it was written, with its zone: `2027-03-28T09:00[Europe/Berlin]`."""
 
     @property
     def goes_on(self) -> bool:
-        """Return whether another record of its series must follow."""
-        return self.series != () and self.state == "on"
+        """Return whether another record of its series, or of its local time, must follow."""
+        open_states = ("on",) if self.series else ("no", "expected") if self.local else ()
+        return self.state in open_states
 
     @property
     def source(self) -> str:
@@ -118,7 +121,7 @@ class Asked:
     def is_as(self, other: "Asked") -> bool:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
-        wishes = [(each.late, each.window, each.series) for each in (self, other)]
+        wishes = [(each.late, each.window, each.series, each.local) for each in (self, other)]
         same_times = self.times == other.times and wishes[0] == wishes[1]
         return same_times and self.content.asked == other.content.asked
 
@@ -146,7 +149,7 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
         return Asked(record, op, id, by_ms=by_ms, new_due_ms=new_due_ms)
     times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
     content = content_of(record, due_ms)
-    late = fields.get("late", "")
+    late, local = fields.get("late", ""), local_of(fields)
     return Asked(
         *(record, op, id, content, times),
         refers_to=fields.get("redrive", ""),
@@ -154,7 +157,16 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
         late=late,
         late_ms=span_ms(late) if late else None,
         series=series_of(fields),
+        state="no" if local else "on",
+        local=local,
     )
+
+
+def local_of(fields: Mapping[str, str]) -> str:
+    """Return the local time of a request and its zone; nothing if it has none."""
+    if "zone" not in fields or "cron" in fields:
+        return ""
+    return f"{fields['due']}[{fields['zone']}]"
 
 
 def series_of(fields: Mapping[str, str]) -> tuple[str, ...]:
@@ -185,7 +197,8 @@ def read_continuation(record: Logged) -> Asked:
         late_ms=span_ms(fields["late"]) if "late" in fields else None,
         series=series_of(fields),
         occurrence=int(fields.get("occurrence", 0)),
-        state=fields.get("series", "on"),
+        state=fields.get("resolved", fields.get("series", "on")),
+        local=fields.get("local", ""),
         follows="follows" in fields,
         moved_by=f"{record.partition}/{fields['moved-by']}" if "moved-by" in fields else "",
     )

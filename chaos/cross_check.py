@@ -26,6 +26,7 @@ UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]
 TIMES = {"due", "delay", "level"}
 SERIES = {"cron", "zone", "until", "catchup"}
+CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
 WISHES = {"receipt", "late"}
 KNOWN = TIMES | SERIES | WISHES | {"topic", "key", "partition", "op", "id", "redrive"}
 WRONG = ("lost", "duplicate", "early", "altered", "unknown")
@@ -138,10 +139,11 @@ def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
         return None
     if fields.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in fields)):
         return None
-    if "cron" not in fields and SERIES & fields.keys():
+    if "cron" not in fields and (SERIES - {"zone"}) & fields.keys():
         return None
-    if "cron" in fields:  # until its first occurrence is found
-        return record.append_ms
+    if "cron" in fields or "zone" in fields:  # until a step has found out when that is
+        is_clock = re.fullmatch(CLOCK, fields.get("due", "")) is not None
+        return record.append_ms if "cron" in fields or is_clock else None
     if "due" in fields:
         due_ms = moment_ms(fields["due"])
     elif "delay" in fields:

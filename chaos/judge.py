@@ -97,7 +97,7 @@ def _read(record: Logged) -> Asked:
         return read_asked(record, None, reason)
     if "continues" in fields:
         return read_continuation(record)
-    if "cron" in fields:
+    if "cron" in fields or "zone" in fields:
         return read_asked(record, record.append_ms)
     has_no_due = (
         fields.get("op") in ("cancel", "reschedule", "fire")
@@ -179,7 +179,7 @@ class _Judge:
         is_expired = fields["reason"] == "expired"
         is_tried = fields["reason"] != "dead" or int(fields.get("attempt", "0")) >= 1
         if (fields["reason"] == "no-occurrence") != (message.newest.state == "over"):
-            self._fault(message.source, f"a letter of a series that is not over: {record}")
+            self._fault(message.source, f"a letter of what is not over: {record}")
         if record.value != message.record.value or not is_tried:
             self._fault(message.source, f"altered in its dead letter: {record}")
         if is_expired and record.append_ms <= message.worth_until_ms:

@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from chaos.asked import Asked, Content, Op
+from chaos.clocks import moment_ms
 from chaos.records import Logged
 
 TRAIL_MS = 10 * 60 * 1000
@@ -112,8 +113,9 @@ class Message:
 
     @property
     def content(self) -> Content:
-        """What is to be delivered; of an occurrence as it was found last."""
-        asked = self.asked if self.root is None and not self.is_moved else self.newest
+        """What is to be delivered; of an occurrence and of a local time as it was found last."""
+        is_as_asked = self.root is None and not self.is_moved and not self.asked.local
+        asked = self.asked if is_as_asked else self.newest
         assert asked.content is not None, "the model stores only what can be delivered"
         return asked.content
 
@@ -146,6 +148,7 @@ class Message:
             "origin": self.origin if source != self.origin else None,
             "attempt": self.attempts.get(source),
             "occurrence": None if self.root is None else str(self.newest.occurrence),
+            "local": self.newest.local or None,
         }
         others = fields.keys() - {*wanted, "fired"}
         is_right = {
@@ -250,7 +253,8 @@ class Model:
 
     def _repeated(self, asked: Asked) -> Marker | None:
         """Return the replace that this one repeats. What one with a delay asks for is new."""
-        may_repeat = self._settles(asked) and [name for name, _ in asked.times] == ["due"]
+        has_due = [name for name, _ in asked.times] == ["due"] and not asked.local
+        may_repeat = self._settles(asked) and has_due
         for message in self._under(asked) if may_repeat else ():
             first = self.markers.get(message.source)
             if first is not None and first.settles and asked.is_as(message.asked):
@@ -279,7 +283,9 @@ class Model:
     def _move(self, asked: Asked) -> None:
         """Give what is live another due time, once its master says so."""
         live = self._under(asked)
-        if asked.op is Op.RESCHEDULE and any(each.newest.goes_on for each in live):
+        going = [each for each in live if each.newest.goes_on]
+        is_open = asked.by_ms is not None and any(each.moving is None for each in going)
+        if asked.op is Op.RESCHEDULE and (is_open or any(each.newest.series for each in going)):
             self._store(replace(asked, reason="unmovable"), "rejected")
             return
         place = (asked.record.partition, asked.id)
@@ -351,10 +357,24 @@ class Model:
         """Return whether a continuation carries its message; of a series but for the time."""
         assert asked.content is not None
         before = message.content
+        if asked.local:
+            is_same = asked.content._replace(due_ms=0) == before._replace(due_ms=0)
+            return is_same and self._is_resolved(message.newest, asked)
         if not asked.series:
             return asked.content == before
         is_next = asked.content.due_ms >= before.due_ms
         return is_next and asked.content._replace(due_ms=0) == before._replace(due_ms=0)
+
+    def _is_resolved(self, before: Asked, asked: Asked) -> bool:
+        """Return whether a record has the due time of its local time."""
+        assert asked.content is not None and before.content is not None
+        is_same = asked.content.due_ms == before.content.due_ms
+        if not before.goes_on or asked.state == "no":
+            return is_same and asked.state == before.state and asked.local == before.local
+        text, _, zone = asked.local.removesuffix("]").partition("[")
+        due_ms = moment_ms(text, zone)
+        is_right = due_ms is None if asked.state == "over" else asked.content.due_ms == due_ms
+        return is_right and asked.local == before.local
 
     def _follow(self, message: Message, asked: Asked) -> None:
         """Take the next occurrence of a series, or its first one."""

@@ -23,6 +23,11 @@ forgotten is pending."""
 NEVER_MS = 1 << 62
 """Later than any due time."""
 
+SERIES = 1
+"""What goes on is a series: another occurrence follows."""
+LOCAL_TIME = 2
+"""What goes on has a local time that may be resolved otherwise: the message itself follows."""
+
 
 # Bypasses the constructors of named tuples, which take half a microsecond each.
 _made = tuple.__new__
@@ -38,9 +43,9 @@ class LiveMessage(NamedTuple):
     """Of the request as sent; a continuation inherits it."""
     origin: int = -1
     """Of a continuation: offset of the user's own request."""
-    goes_on: bool = False
-    """It is of a series that has another occurrence: it is pending whatever its due time is, until
-    a continuation takes its place."""
+    goes_on: int = 0
+    """SERIES or LOCAL_TIME: it is pending whatever its due time is, until a continuation takes its
+    place."""
 
     @property
     def asked_at(self) -> int:
@@ -49,7 +54,7 @@ class LiveMessage(NamedTuple):
 
     def is_pending(self, as_of_ms: int) -> bool:
         """Return whether a schedule under its id, judged as of this time, finds it there."""
-        return self.due_ms > as_of_ms or self.goes_on
+        return self.due_ms > as_of_ms or self.goes_on > 0
 
 
 class KilledMessage(NamedTuple):
@@ -107,7 +112,7 @@ class HeldMessage(NamedTuple):
     message: KilledMessage
     digest: bytes
     """As of the live message."""
-    goes_on: bool
+    goes_on: int
     """As of the live message."""
     old_due_ms: int
     """When it was due by all that came before the reschedule."""
@@ -154,7 +159,7 @@ class IdState(NamedTuple):
     @property
     def last_due_ms(self) -> int:
         """The latest due time of anything remembered; the id is forgotten some time after it. While
-        a series goes on, it is not."""
+        a message goes on, it is not."""
         last_ms = 0 if self.settled is None else self.settled.last_due_ms
         for live in self.live:
             if live.goes_on:

@@ -33,13 +33,14 @@ A is the time as of which a record is judged: its append time, or log time L if 
 (+) and was due within the id memory before A: by then nodes may have forgotten the kill. By rules 2
 and 3 however long ago.
 
-(#) and none is of a series that goes on: that is pending until it ends or is killed. What is held
-for a reschedule is pending too.
+(#) and none is of a series or a local time that goes on: that is pending until it ends, is final or
+is killed. What is held for a reschedule is pending too.
 
 (-) as long as the log does not say what came of it; it takes the id only while ids are remembered.
 A cancel, a replace and another reschedule kill what is held, too (docs/design/rescheduling.md).
 
-(/) A series may be fired. Too far is what `delayd-by` may lead to: other times say it themselves.
+(/) A series may be fired, and a local time has no due time for `delayd-by` while it goes on. Too
+far is what `delayd-by` may lead to: other times say it themselves.
 
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
@@ -52,6 +53,7 @@ from typing import NamedTuple
 from replication.ids import (
     NOTHING,
     REDRIVES_MAX,
+    SERIES,
     HeldMessage,
     IdState,
     KilledMessage,
@@ -127,8 +129,8 @@ class Asked(NamedTuple):
     """Of a continuation: due time of the rank of the record that it continues."""
     has_own_time: bool = False
     """Of a replace: it names its due time, and not a delay."""
-    goes_on: bool = False
-    """Of a series: another occurrence follows this one (`ids.LiveMessage`)."""
+    goes_on: int = 0
+    """Another record of the series, or of the local time, follows this one (`ids.LiveMessage`)."""
     by_ms: int | None = None
     """Of a reschedule: how much later than now it is to be due; None if `due_ms` says when."""
     is_fire: bool = False
@@ -168,7 +170,7 @@ class PendingReply(IntEnum):
     SCHEDULED = 5
     """A redrive always gets a reply: its sender must know if it was the first."""
     UNMOVABLE = 6
-    """A series is pending under the id, which a reschedule cannot move."""
+    """A series is pending under the id, or a local time and it asks for `delayd-by`."""
     TOO_FAR = 7
     """A reschedule would put it off beyond the longest delay."""
 
@@ -243,7 +245,7 @@ def first_of_id(due_ms: int, offset: int, lane: int, digest: bytes) -> IdState:
 
     All that `ingest` does with the most frequent id, beside `ingest_plain`.
     """
-    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, False))
+    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, 0))
     return _made(IdState, ((message,), (), -1, None, -1, None))
 
 
@@ -422,7 +424,9 @@ def _reschedule(
     """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
     id = known.id
     counting = held_counting(id, as_of_ms, id_memory_ms)
-    if not asked.is_fire and (any(m.goes_on for m in counting) or any(m.goes_on for m in id.live)):
+    of_series = SERIES in [*(m.goes_on for m in counting), *(m.goes_on for m in id.live)]
+    is_open = asked.by_ms is not None and any(m.goes_on for m in id.live)
+    if not asked.is_fire and (of_series or is_open):
         return Decision(None, PendingReply.UNMOVABLE, after)
     pending = [each.new_due_ms for each in counting]
     pending += [m.due_ms for m in id.live if m.is_pending(as_of_ms)]

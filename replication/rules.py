@@ -19,7 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replication.settings import RESCHEDULE_RULES, SERIES_RULES, STEADY_RULES, WISHES_RULES
+from replication.settings import (
+    LOCAL_TIME_RULES,
+    RESCHEDULE_RULES,
+    SERIES_RULES,
+    STEADY_RULES,
+    WISHES_RULES,
+)
 
 
 class Barrier(NamedTuple):
@@ -103,3 +109,8 @@ def knows_series(version: int) -> bool:
 def knows_reschedule(version: int) -> bool:
     """Return whether a version is 7 or later (`RESCHEDULE_RULES`)."""
     return version >= RESCHEDULE_RULES
+
+
+def knows_local_times(version: int) -> bool:
+    """Return whether a version is 7 or later (`LOCAL_TIME_RULES`)."""
+    return version >= LOCAL_TIME_RULES

@@ -33,6 +33,10 @@ RESCHEDULE_RULES = 7
 """The first version in which a request may give what is pending another due time
 (docs/design/rescheduling.md). Older ones refuse its operations."""
 
+LOCAL_TIME_RULES = RESCHEDULE_RULES
+"""The first version in which a due time may be that of a zone's clock (docs/design/local-times.md).
+Older ones refuse it."""
+
 RULES_KNOWN: Final = (
     2,
     SMOOTHING_RULES,

@@ -25,7 +25,7 @@ CONTROL_HEADERS: Final = (
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
-    *("by", "moved", "moved-by"),
+    *("by", "moved", "moved-by", "local", "resolved"),
     *("reason", "detail", "truncated"),
 )
 """Headers of delayd's own, without their prefix; `-` is `_` in columns."""
@@ -104,7 +104,7 @@ REQUESTS: Final = _table(
     occurrence=_INT,  # of a series: its number, 0 as its user sent it; null: it is none
     series=_TEXT,  # of a series: what makes it one, as one text
     goes_on=_BOOL,  # of a series: must another record of it follow?
-    is_over=_BOOL,  # of a series: it has no occurrence (more)
+    is_over=_BOOL,  # of a series: it has no occurrence (more); of a local time: it has no zone
     follows=_BOOL,  # of a series: what it continues has come out
     cron=_TEXT,
     zone=_TEXT,
@@ -113,6 +113,9 @@ REQUESTS: Final = _table(
     by_ms=_LONG,  # of a reschedule: by how much later; its due_ms is null then
     moved_by=_LONG,  # of a continuation: offset of the reschedule or fire that it carries out
     own_ms=_LONG,  # of an occurrence that was fired: when it is due by the expression
+    clock=_TEXT,  # of a local time: what the clock of `zone` is to show
+    resolved=_TEXT,  # of a local time: no, expected, final, over
+    is_open=_BOOL,  # of a local time: must another record of it follow?
 )
 """One row for each record of the buffer."""
 
@@ -191,6 +194,7 @@ DELIVERIES: Final = _table(
     origin=_TEXT,
     attempt=_INT,
     occurrence=_INT,
+    local=_TEXT,  # of a local time: that and its zone
     flaw=_TEXT,  # headers of delayd's that do not belong there
 )
 """One row for each record of a target that has a `delayd-source`."""

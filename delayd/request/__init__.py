@@ -8,7 +8,7 @@
 | `request.py` | a valid request, its operation, the cluster's limits |
 | `parser.py` | `parse`: the order of checks |
 | `headers.py` | names, sizes and text of headers |
-| `grammar.py`, `times.py` | the grammar of the headers' texts |
+| `grammar.py`, `times.py`, `local_times.py` | the grammar of the headers' texts |
 | `reasons.py` | every reason to reject a request |
 | `proof.py`, `internal.py` | digests and proofs; the master's internal records |
 | `settlements.py` | of these, what cancels and replaces came to |
@@ -38,10 +38,12 @@ from delayd.request.bodies import (
     delivered,
     id_of,
     is_requeued,
+    local_of,
     message_body,
     offset_of,
     origin_of,
     pending_reply_body,
+    planned_of,
     reason_of,
     reject_body,
     series_of,
@@ -58,6 +60,7 @@ from delayd.request.internal import (
     continuation,
     moved_body,
     occurrence_body,
+    resolved_body,
 )
 from delayd.request.parser import parse
 from delayd.request.reasons import DIED, Reason, Reject
@@ -70,7 +73,17 @@ from delayd.request.receipts import (
     verdict_of,
 )
 from delayd.request.redrives import redriven_before
-from delayd.request.request import Op, Request, RequestLimits, Series, SeriesState, Turn, Wishes
+from delayd.request.request import (
+    LocalState,
+    LocalTime,
+    Op,
+    Request,
+    RequestLimits,
+    Series,
+    SeriesState,
+    Turn,
+    Wishes,
+)
 from delayd.request.settlements import Settled, settlement_records
 
 __all__ = [
@@ -80,6 +93,8 @@ __all__ = [
     "BufferRecord",
     "DeadLetter",
     "Delivery",
+    "LocalState",
+    "LocalTime",
     "Op",
     "Reason",
     "ReceiptRecord",
@@ -101,6 +116,7 @@ __all__ = [
     "delivered",
     "id_of",
     "is_requeued",
+    "local_of",
     "message_body",
     "moved_body",
     "occurrence_body",
@@ -108,12 +124,14 @@ __all__ = [
     "origin_of",
     "parse",
     "pending_reply_body",
+    "planned_of",
     "reason_of",
     "receipt",
     "receipt_record",
     "redriven_before",
     "reject_body",
     "reject_receipt",
+    "resolved_body",
     "series_of",
     "settlement_records",
     "size_of",

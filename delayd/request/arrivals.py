@@ -12,7 +12,7 @@ from delayd.request.grammar import number_of, source_partition_of
 
 _APPENDED: Final = (
     *("delayd-id", "delayd-due", "delayd-planned", "delayd-fired", "delayd-source"),
-    *("delayd-origin", "delayd-attempt", "delayd-occurrence"),
+    *("delayd-origin", "delayd-attempt", "delayd-occurrence", "delayd-local"),
 )
 """In the order in which they are written; due, fired and source are always present."""
 
@@ -23,7 +23,7 @@ class Arrival(NamedTuple):
     source: str
     """The source of the buffer record that it comes from."""
     asked_due_ms: int
-    """The due time that was asked for, Unix ms."""
+    """The due time that was asked for, Unix ms; of a local time what it was resolved to."""
     fired_ms: int
     """`now` of the step that delivered it, Unix ms."""
     key: bytes | None
@@ -36,6 +36,8 @@ class Arrival(NamedTuple):
     attempt: int = 0
     occurrence: int | None = None
     """Of a series: its number, from 1."""
+    local: str | None = None
+    """Of a local time: as it was asked for, `2027-03-28T09:00[Europe/Berlin]`."""
 
 
 def arrival_of(record: Record) -> Arrival | None:
@@ -60,6 +62,7 @@ def arrival_of(record: Record) -> Arrival | None:
         found.get("delayd-origin", ""),
         _number(found, "delayd-attempt") or 0,
         _number(found, "delayd-occurrence"),
+        found.get("delayd-local"),
     )
 
 

@@ -3,7 +3,7 @@
     message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
                           digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...][,
                           [cron, zone, until ms or nil, catches up, occurrence, state
-                          [, moved ms]]]]])
+                          [, moved ms]] or nil[, [text, zone, state]]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
     pending reply body = (dead body or nil, receipt or nil)
@@ -16,7 +16,7 @@ unpack or build a body in one go, check their order against them.
 Invariants, the order of headers:
 - delivered: the user's headers in their order, `delayd-id`, `delayd-due`, with a window
   `delayd-planned`, `delayd-fired`, `delayd-source`; if requeued, `delayd-origin`; of a retry,
-  `delayd-attempt`; of a series, `delayd-occurrence`;
+  `delayd-attempt`; of a series, `delayd-occurrence`; of a local time, `delayd-local`;
 - dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
   `delayd-truncated` if the value is left out; of a message that was accepted, `delayd-origin` and,
   if it was tried, `delayd-attempt`; of an occurrence of a series, `delayd-occurrence`.
@@ -28,16 +28,25 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delayd.bus import Headers, Record
-from delayd.request.headers import size_of
+from delayd.request.headers import LOCAL_TIME, size_of
+from delayd.request.local_times import shown
 from delayd.request.reasons import Reason, Reject, bounded
-from delayd.request.request import Request, Series, SeriesState, Turn, Wishes
+from delayd.request.request import (
+    LocalState,
+    LocalTime,
+    Request,
+    Series,
+    SeriesState,
+    Turn,
+    Wishes,
+)
 from delayd.request.spreading import planned_ms_of
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
 
 TOPIC, ASKED_DUE_MS, KEY, VALUE, HEADERS, PARTITION, ID, DIGEST, ORIGIN, ATTEMPT = range(10)
-TURN, WISHES, SERIES = 10, 11, 12
+TURN, WISHES, SERIES, LOCAL = 10, 11, 12, 13
 """Positions in a message body."""
 PLAIN_FIELDS: Final = TURN
 """Number of fields of a message body that smoothing has not deferred, without wishes, and of no
@@ -84,6 +93,8 @@ def message_body(request: Request) -> tuple[Any, ...]:
     )
     assert topic is not None, "a message without a target cannot be stored"
     body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    if request.local is not None:
+        return (*body, request.turn, request.wishes or (), None, request.local)
     if request.series is not None:
         return (*body, request.turn, request.wishes or (), _stored(request.series))
     if request.wishes is not None:
@@ -138,7 +149,12 @@ def wishes_of(body: Body) -> Wishes:
 
 def series_of(body: Body) -> Series | None:
     """Return the series of a message body, and which occurrence it is; None if it is of none."""
-    return Series(*body[SERIES]) if len(body) > SERIES else None
+    return Series(*body[SERIES]) if len(body) > SERIES and body[SERIES] is not None else None
+
+
+def local_of(body: Body) -> LocalTime | None:
+    """Return the local time of a message body, and whether it is resolved; None if it has none."""
+    return LocalTime(*body[LOCAL]) if len(body) > LOCAL else None
 
 
 def is_occurrence(body: Body) -> bool:
@@ -198,6 +214,8 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
         headers.append(("delayd-attempt", b"%d" % attempt))
     if len(body) > SERIES and (series := series_of(body)) is not None:
         headers.append(("delayd-occurrence", b"%d" % series.occurrence))
+    if len(body) > LOCAL and (local := local_of(body)) is not None:
+        headers.append((LOCAL_TIME, shown(local).encode()))
     return Delivery(topic, partition, key, value, headers)
 
 
@@ -259,10 +277,14 @@ def asked_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
 
     The headers are the user's, then those of the request, with the absolute due time that was
     asked for. The record key is the id, or without an id the key to deliver. An occurrence of a
-    series is asked for alone, without the series.
+    series is asked for alone, without the series; a local time that was not resolved as it is.
     """
     key, value, headers = _asked_at_once(body)
     wishes = wish_headers(wishes_of(body))
+    local = local_of(body)
+    if local is not None and local.state != LocalState.FINAL:
+        asked = [header for header in headers if header[0] != "delayd-due"]
+        return key, value, [*asked, *wishes, *local_headers(local)]
     if is_occurrence(body):
         return key, value, [*headers, *wishes]
     series = series_of(body)
@@ -281,13 +303,22 @@ def asked_to_go_on(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
 
 
 def series_again(body: Body) -> tuple[bytes | None, bytes | None, Headers]:
-    """As `asked_again`, but of an occurrence: its series, which begins anew."""
+    """As `asked_again`, but of an occurrence: its series, which begins anew; and of a local time as
+    it is."""
     series = series_of(body)
+    local = local_of(body)
+    if local is not None:
+        return asked_again([*body[:LOCAL], local._replace(state=LocalState.UNRESOLVED)])
     if series is None:
         return asked_again(body)
     fields = list(body)
     fields[SERIES] = series._replace(occurrence=0, moved_ms=None)
     return asked_again(fields)
+
+
+def local_headers(local: LocalTime) -> Headers:
+    """Return the headers that ask for a local time."""
+    return [("delayd-due", local.text.encode()), ("delayd-zone", local.zone.encode())]
 
 
 def series_headers(series: Series) -> Headers:

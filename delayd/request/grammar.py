@@ -229,14 +229,16 @@ def due_form_of(fields: Fields) -> tuple[str, ...]:
     return tuple(part for name in names for part in (name, fields[name]))
 
 
-def series_of(fields: Fields) -> Series | None:
-    """Return the series that a record asks for, unresolved; None if it asks for none."""
+def series_of(fields: Fields, *, knows_local_times: bool = True) -> Series | None:
+    """Return the series that a record asks for, unresolved; None if it asks for none.
+
+    `knows_local_times`: `delayd-zone` may be of a due time, as since rules version 7."""
     if _SERIES_FIELDS.isdisjoint(fields):  # as a rule
         return None
     cron = fields.get("delayd-cron")
     if cron is None:
         for name in _OF_SERIES:
-            if name in fields:
+            if name in fields and not (knows_local_times and name == "delayd-zone"):
                 raise RefusedError(
                     Reason.UNEXPECTED_HEADER,
                     f"the header {name} has no meaning without delayd-cron: leave it out",
@@ -263,10 +265,11 @@ def series_of(fields: Fields) -> Series | None:
             Reason.BAD_CATCHUP, f"delayd-catchup {quoted(catchup)} is neither once nor all"
         )
     until_ms = None if until is None else until_ms_of(until)
-    return Series(cron, _zone_of(fields), until_ms, _CATCHUPS[catchup])
+    return Series(cron, zone_of(fields), until_ms, _CATCHUPS[catchup])
 
 
-def _zone_of(fields: Fields) -> str:
+def zone_of(fields: Fields) -> str:
+    """Return the name of a time zone, which may be that of none."""
     zone = fields.get("delayd-zone", UTC)
     if len(zone) > ZONE_CHARS_MAX or _ZONE.fullmatch(zone) is None:
         raise RefusedError(

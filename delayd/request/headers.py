@@ -5,7 +5,7 @@ from typing import Final
 
 from delayd.bus import Headers
 from delayd.request.reasons import Reason, RefusedError, quoted
-from replication.rules import knows_reschedule, knows_series, knows_wishes
+from replication.rules import knows_local_times, knows_reschedule, knows_series, knows_wishes
 from replication.settings import RULES_VERSION
 
 HEADER_PREFIX: Final = "delayd-"
@@ -67,6 +67,9 @@ record, sent back unchanged."""
 
 PLANNED_TIME: Final = "delayd-planned"
 """The same, since rules version 5; to older rules it is any unknown header."""
+
+LOCAL_TIME: Final = "delayd-local"
+"""The same, since rules version 7."""
 
 UNREADABLE_HEADERS: Final = "delayd-unreadable-headers"
 """The header that a driver returns in place of headers whose names are not UTF-8."""
@@ -178,7 +181,8 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
             f"the header {name} is not supported by rules version {rules_version}, which this"
             " cluster runs: leave it out, or upgrade the cluster",
         )
-    if name in WRITTEN_HEADERS or (wishes and name == PLANNED_TIME):
+    is_written = name in WRITTEN_HEADERS or (wishes and name == PLANNED_TIME)
+    if is_written or (knows_local_times(rules_version) and name == LOCAL_TIME):
         return RefusedError(
             Reason.UNKNOWN_HEADER,
             f"the header {name} is one that delayd writes, a request may not carry it: when you"

@@ -19,6 +19,10 @@
                                    the next occurrence, else the same one
              delayd-moved          of an occurrence that was fired: `Series.moved_ms`
              delayd-moved-by       of what a reschedule moves: the offset of that
+             delayd-local          of a local time: as it was sent, with its zone,
+                                   `2027-03-28T09:00[Europe/Berlin]`
+             delayd-resolved       of it: no, expected, final or over (`LocalState`); delayd-due is
+                                   what it was resolved to, or the append time of the request
              delayd-proof          last: proves that the master wrote all this, for this partition
 
 A *barrier* switches what is behind it in its partition to another version of the rules
@@ -43,6 +47,7 @@ from delayd.request.bodies import (
     ASKED_DUE_MS,
     ATTEMPT,
     DIGEST,
+    LOCAL,
     SERIES,
     TURN,
     WISHES,
@@ -51,6 +56,7 @@ from delayd.request.bodies import (
     asked_to_go_on,
     attempt_of,
     id_of,
+    local_of,
     origin_of,
     series_of,
 )
@@ -71,15 +77,19 @@ from delayd.request.grammar import (
 from delayd.request.headers import (
     HEADER_PREFIX,
     INTERNAL_HEADERS,
+    LOCAL_TIME,
     SERIES_HEADERS,
     SETTLES,
     WISH_HEADERS,
     check_names,
     fields_of,
 )
+from delayd.request.local_times import STATES, local_in, shown
 from delayd.request.proof import DIGEST_BYTES, is_proof, proof_of
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import (
+    LocalState,
+    LocalTime,
     Op,
     Request,
     RequestLimits,
@@ -109,6 +119,7 @@ _FIELDS = frozenset(
         *SERIES_HEADERS,
         *("delayd-occurrence", "delayd-series", "delayd-follows"),
         *("delayd-moved", "delayd-moved-by"),
+        *(LOCAL_TIME, "delayd-resolved"),
     }
 )
 
@@ -172,6 +183,9 @@ def continuation(
             headers.append(("delayd-moved", b"%d" % series.moved_ms))
     if moved_by >= 0:
         headers.append(("delayd-moved-by", b"%d" % moved_by))
+    if (local := local_of(body)) is not None:
+        headers.append((LOCAL_TIME, shown(local).encode()))
+        headers.append(("delayd-resolved", STATES[LocalState(local.state)].encode()))
     return signed(partition, key, value, headers, limits)
 
 
@@ -179,13 +193,23 @@ def occurrence_body(body: Body, series: Series, due_ms: int) -> Body:
     """Return the message body of an occurrence of a series: `body` is of the one before, or of the
     request."""
     fields = list(body)
-    fields[ASKED_DUE_MS], fields[ATTEMPT], fields[-1] = due_ms, 0, series
+    fields[ASKED_DUE_MS], fields[ATTEMPT], fields[SERIES] = due_ms, 0, series
+    return fields
+
+
+def resolved_body(body: Body, local: LocalTime, due_ms: int) -> Body:
+    """Return the message body of a local time, resolved to `due_ms`."""
+    fields = list(body)
+    fields[ASKED_DUE_MS], fields[LOCAL] = due_ms, local
     return fields
 
 
 def moved_body(body: Body, due_ms: int) -> Body:
     """Return the message body with another due time: exactly then, without its window, and with a
-    new turn if its target has a rate. An occurrence keeps its place in its series."""
+    new turn if its target has a rate. An occurrence keeps its place in its series. A local time is
+    none any more."""
+    if local_of(body) is not None:
+        body = body[:SERIES]
     fields = list(body)
     if len(fields) > TURN:
         fields[TURN] = None
@@ -257,6 +281,7 @@ def parse_internal(record: Record, asked: Headers, limits: RequestLimits) -> Req
         series=_series(fields),
         moved_by=_number(fields, "delayd-moved-by") if "delayd-moved-by" in fields else -1,
         follows="delayd-follows" in fields,
+        local=_local(fields),
     )
 
 
@@ -310,6 +335,15 @@ def _series(fields: dict[str, str]) -> Series | None:
     moved_ms = _number(fields, "delayd-moved") if "delayd-moved" in fields else None
     number = _number(fields, "delayd-occurrence")
     return asked._replace(occurrence=number, state=state, moved_ms=moved_ms)
+
+
+def _local(fields: dict[str, str]) -> LocalTime | None:
+    if LOCAL_TIME not in fields:
+        return None
+    local = local_in(fields[LOCAL_TIME], fields.get("delayd-resolved", ""))
+    if local is None:
+        raise _not_as_written(LOCAL_TIME)
+    return local
 
 
 def _switch(text: str) -> Switch:

@@ -42,12 +42,13 @@ from delayd.request.headers import (
     name_bytes,
 )
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_internal
+from delayd.request.local_times import earliest_ms_of, local_time_of
 from delayd.request.proof import digest_of, without_tracing
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
 from delayd.request.spreading import planned_ms_of
-from replication.rules import is_steady, knows_series, knows_wishes
+from replication.rules import is_steady, knows_local_times, knows_series, knows_wishes
 
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE = Op.SCHEDULE
@@ -57,7 +58,7 @@ _REPLACE = Op.REPLACE
 _MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -121,16 +122,24 @@ def _request_of(
     if "delayd-by" in fields:
         refuse_by(fields, op)
     topic = target_of(fields, limits.prefix)
-    series = series_of(fields) if knows_series(version) else None
-    due_ms = record.append_ms  # of a series: the step that comes to it finds the first occurrence
-    if series is None:
+    series = local = None
+    if knows_series(version):
+        series = series_of(fields, knows_local_times=knows_local_times(version))
+        if series is None and "delayd-zone" in fields:
+            local = local_time_of(fields)
+    # Of a series and of a local time: the step that comes to it finds out when it is due.
+    due_ms = farthest_ms = record.append_ms
+    if local is not None:
+        farthest_ms = earliest_ms_of(local)
+    elif series is None:
         due_ms = asked_due_ms_of(fields, due_ms, refuses_units=is_steady(version))
+        farthest_ms = due_ms
     planned_ms, wishes = due_ms, wishes_of(fields)
-    farthest_ms = due_ms  # Wherever in its window it is planned: luck refuses nothing.
     if wishes is not None and wishes.window_ms is not None:
-        farthest_ms += wishes.window_ms
+        farthest_ms += wishes.window_ms  # Wherever in it it is planned: luck refuses nothing.
         name = source_of(record.partition, record.offset) if id is None else id
-        planned_ms = planned_ms_of(due_ms, wishes.window_ms, name)
+        if local is None:
+            planned_ms = planned_ms_of(due_ms, wishes.window_ms, name)
     if farthest_ms - record.append_ms > limits.max_delay_ms:
         raise _too_far(farthest_ms - record.append_ms, limits.max_delay_ms)
     delivered_key = fields.get("delayd-key")
@@ -138,7 +147,7 @@ def _request_of(
         key = delivered_key.encode()
     value, partition = record.value, target_partition_of(fields)
     sent = (op, topic, due_ms, planned_ms, key, value, user, partition)
-    if id is None and op is _SCHEDULE and wishes is None and series is None:
+    if id is None and op is _SCHEDULE and wishes is None and series is None and local is None:
         return _made(Request, (*sent, *_NO_ID))
     digest = b""
     if id is not None:
@@ -146,9 +155,9 @@ def _request_of(
         forms = due_form_of(fields) if wishes is None else as_sent(fields)
         digest = digest_of(topic, key, value, counted, partition, forms)
     redrive = redrive_of(fields, record) if op is _REDRIVE else None
-    has_own_time = op is _REPLACE and "delayd-due" in fields
+    has_own_time = op is _REPLACE and "delayd-due" in fields and local is None
     named = Request(*sent, id, digest, redrive=redrive, has_own_time=has_own_time)
-    return named._replace(wishes=wishes, series=series)
+    return named._replace(wishes=wishes, series=series, local=local)
 
 
 def _reschedule_of(

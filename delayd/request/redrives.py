@@ -18,6 +18,7 @@ from delayd.bus import Headers, Record
 from delayd.request.grammar import source_partition_of
 from delayd.request.headers import (
     INTERNAL_HEADERS,
+    LOCAL_TIME,
     PLANNED_TIME,
     SERIES_HEADERS,
     WRITTEN_HEADERS,
@@ -28,7 +29,9 @@ from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.request import Request, RequestLimits
 
 _DUES: Final = frozenset({"delayd-due", "delayd-delay", "delayd-level", *SERIES_HEADERS})
-_DROPPED: Final = frozenset({*WRITTEN_HEADERS, PLANNED_TIME, *INTERNAL_HEADERS, "delayd-redrive"})
+_DROPPED: Final = frozenset(
+    {*WRITTEN_HEADERS, PLANNED_TIME, LOCAL_TIME, *INTERNAL_HEADERS, "delayd-redrive"}
+)
 """Headers that delayd wrote: they ask for nothing."""
 
 

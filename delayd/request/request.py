@@ -146,6 +146,34 @@ class Series(NamedTuple):
         return self.state == SeriesState.GOES_ON
 
 
+class LocalState(IntEnum):
+    """Whether the due time of a local time is known, as a record says."""
+
+    UNRESOLVED = 0
+    """As its user sent it."""
+    EXPECTED = 1
+    """It was resolved, and will be again: time zones may have changed by then."""
+    FINAL = 2
+    """It was resolved: the record is due then."""
+    OVER = 3
+    """It cannot be resolved: it names no time zone."""
+
+
+class LocalTime(NamedTuple):
+    """A due time by the clock of a zone, and what a record knows of it."""
+
+    text: str
+    """As it was sent: a date and a time of day."""
+    zone: str
+    """An IANA name."""
+    state: int = LocalState.UNRESOLVED
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether another record of the message follows this one."""
+        return self.state in (LocalState.UNRESOLVED, LocalState.EXPECTED)
+
+
 class Switch(NamedTuple):
     """The content of a barrier."""
 
@@ -204,6 +232,8 @@ class Request(NamedTuple):
     """Of a continuation: the offset of the reschedule that it carries out. -1 of all others."""
     follows: bool = False
     """Of a continuation: what it continues has come out, and this is the next occurrence."""
+    local: LocalTime | None = None
+    """Of what is stored: None if its due time is that of no zone's clock."""
 
     @property
     def is_told(self) -> bool:

@@ -8,6 +8,7 @@
     window   = delay                                   1ms to 1d
     by       = ("+"|"-") delay
     until    = due, but no unit that is not ms
+    local    = date ("T"|"t") hh ":" mm [ ":" ss [ "." digits ] ]   with `delayd-zone`
     level    = digits                                  1..18, RocketMQ's table
     digits   = 1*DIGIT                                 ASCII, no sign, at most DIGITS_MAX
 
@@ -57,8 +58,12 @@ _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
 )
+_LOCAL = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _RFC3339_EXAMPLE = "2026-01-31T23:59:59.250+01:00"
+LOCAL_EXAMPLE: Final = "2027-03-28T09:00"
 
 
 def due_ms_of(text: str, *, refuses_units: bool = True) -> int:
@@ -76,6 +81,24 @@ def due_ms_of(text: str, *, refuses_units: bool = True) -> int:
             f"delayd-due {quoted(text)} is beyond the year 9999: it is read as Unix milliseconds",
         )
     return _rfc3339_ms(text)
+
+
+def is_local(text: str) -> bool:
+    """Return whether a `delayd-due` is a date and a time of day, and nothing else."""
+    return _LOCAL.fullmatch(text) is not None
+
+
+def clock_ms_of(text: str) -> int:
+    """Return the Unix ms of a local time, if the clock is that of UTC."""
+    match = _LOCAL.fullmatch(text)
+    if match is None:
+        raise _bad_due(text, f"is no date and time of day: write it like {LOCAL_EXAMPLE}")
+    *fields, fraction = match.groups()
+    year, month, day, hour, minute, second = fields
+    _check_time_of_day(text, hour, minute, second or "00")
+    minutes = _minutes_of(text, year, month, day, hour, minute)
+    clock_s = minutes * 60 + int(second or 0)
+    return _in_range(text, clock_s * 1_000 + _fraction_ms(fraction or ""))
 
 
 def until_ms_of(text: str) -> int:
@@ -173,10 +196,7 @@ def _rfc3339_ms(text: str) -> int:
     )
     if utc is None and sign is None:
         raise _bad_due(text, "has no offset: end it with Z or with an offset such as +01:00")
-    if second == "60":
-        raise _bad_due(text, "names a leap second, which Unix time does not have: use :59 or :00")
-    if hour > "23" or minute > "59" or second > "59":
-        raise _bad_due(text, "names a time of day that does not exist: 00:00:00 to 23:59:59")
+    _check_time_of_day(text, hour, minute, second)
     offset_minutes = 0
     if sign is not None:
         if zone_hour > "23" or zone_minute > "59":
@@ -184,12 +204,28 @@ def _rfc3339_ms(text: str) -> int:
         offset_minutes = int(zone_hour) * 60 + int(zone_minute)
         if sign == "-":
             offset_minutes = -offset_minutes
+    minutes = _minutes_of(text, year, month, day, hour, minute) - offset_minutes
+    due_s = minutes * 60 + int(second)
+    return _in_range(text, due_s * 1_000 + _fraction_ms(fraction or ""))
+
+
+def _check_time_of_day(text: str, hour: str, minute: str, second: str) -> None:
+    if second == "60":
+        raise _bad_due(text, "names a leap second, which Unix time does not have: use :59 or :00")
+    if hour > "23" or minute > "59" or second > "59":
+        raise _bad_due(text, "names a time of day that does not exist: 00:00:00 to 23:59:59")
+
+
+def _minutes_of(text: str, year: str, month: str, day: str, hour: str, minute: str) -> int:
+    """Return the minutes from 1970 on to a time of the same clock."""
     try:
         days = date(int(year), int(month), int(day)).toordinal() - _EPOCH_DAY
     except ValueError as error:
         raise _bad_due(text, "names a day that is in no calendar") from error
-    minutes = (days * 24 + int(hour)) * 60 + int(minute) - offset_minutes
-    due_ms = (minutes * 60 + int(second)) * 1_000 + _fraction_ms(fraction or "")
+    return (days * 24 + int(hour)) * 60 + int(minute)
+
+
+def _in_range(text: str, due_ms: int) -> int:
     if not 0 <= due_ms <= DUE_MS_MAX:
         raise _bad_due(text, "is outside 1970-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z")
     return due_ms

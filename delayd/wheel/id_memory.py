@@ -46,7 +46,7 @@ FORGET_MAX = 20_000
 """Lines looked at in one call of `forget`, of each queue: about 0.1 s."""
 
 LIVE_FIELDS = 5
-"""Of a live message, as it is stored unless it is of a series that goes on."""
+"""Of a live message, as it is stored unless it goes on."""
 
 RESERVED = "r"
 """The only key of the map that has a reservation."""
@@ -138,7 +138,7 @@ class IdMemory:
         that is replaced, which has a line in the queue.
         """
         live, killed, killed_by, settled, replaced_by, reserved = state
-        # A field more where a series goes on: all else is stored as by older releases.
+        # A field more of what goes on: all else is stored as by older releases.
         stored = [m if m.goes_on else m[:LIVE_FIELDS] for m in live]
         fields: list[Any] = [keep_ms, stored, killed, killed_by]
         if settled is not None:

@@ -31,12 +31,16 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
     *("delayd-occurrence", "delayd-series", "delayd-follows", "delayd-moved", "delayd-moved-by"),
+    *("delayd-local", "delayd-resolved"),
     *WISH_HEADERS,
     *SERIES_HEADERS,
 }
 _OF_DELIVERIES: Final = frozenset(
     f"delayd-{name}"
-    for name in ("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence")
+    for name in (
+        *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+        "local",
+    )
 )
 _APPENDED: Final = (
     *("delayd-reason", "delayd-detail", "delayd-source"),

@@ -29,11 +29,12 @@ from written import LIMITS, PARTITIONS, History, Written
 from delayd import request as wire
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
+from delayd.node.delivery.local_step import LocalStep
 from delayd.node.delivery.series_step import SeriesStep
 from delayd.node.replica.asking import asked_of
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.replica.refusals import unmoved_of
-from delayd.request import Op, Reason, Reject, Request, SeriesState, Turn, Verdict
+from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NOTHING, IdState, Settlement
@@ -390,24 +391,29 @@ class World:
     def _come_to(self, stored: _Stored, now_ms: int, cursor_ms: int) -> str:
         """Deliver a message, unless its series is not so far; write what follows it."""
         series, (due_ms, partition, offset) = stored.request.series, stored.rank
-        if series is None:
+        local = stored.request.local
+        if series is None and local is None:
             return self._deliver(stored, now_ms, cursor_ms)
         body = wire.message_body(stored.request)
         frame: Any = SimpleNamespace(body=body, due_ms=due_ms, partition=partition, offset=offset)
         origin = wire.origin_of(body, partition, offset)
-        if series.state == SeriesState.OVER:
+        step: SeriesStep | LocalStep = LocalStep(LIMITS, now_ms)
+        if series is not None:
+            step = SeriesStep(LIMITS, now_ms, ManualClock(now_ms))
+        if step.problem_of(frame) is not None:
             source = wire.source_of(partition, offset)
             self._die(body, source, origin, Reason.NO_OCCURRENCE, now_ms)
             return "dead"
-        step = SeriesStep(LIMITS, now_ms, ManualClock(now_ms))
-        again = step.in_place_of(frame, series)
+        again = step.in_place_of(frame)
         if again is not None:
             self._write_own(partition, again, now_ms)
             return "retried"
         fate = self._deliver(stored, now_ms, cursor_ms)
-        if fate != "retried" and series.goes_on:
+        if series is None or not isinstance(step, SeriesStep) or fate == "retried":
+            return fate
+        if series.goes_on:
             self._write_own(partition, step.after(frame, series), now_ms)
-        elif fate != "retried":
+        else:
             self._tell(body, origin, Verdict.ENDED, now_ms)
         return fate
 

@@ -24,7 +24,10 @@ def span_ms(text: str) -> int:
 
 
 def planned_of(headers: dict[str, str], source: str) -> int:
-    """Return when a message with these headers of delayd's is to be delivered."""
+    """Return when a message with these headers of delayd's is to be delivered; 0 with a local time,
+    which a step resolves as soon as it can."""
+    if "delayd-zone" in headers and "delayd-due" in headers and "delayd-continues" not in headers:
+        return 0
     name = headers.get("delayd-id") or headers.get("delayd-origin") or source
     share = int(sha256(name.encode()).hexdigest()[:8], 16)
     window_ms = span_ms(headers.get("delayd-window", "0ms"))
@@ -78,11 +81,18 @@ class Request:
     """Of a continuation: offset of the reschedule that it carries out."""
     moved: str = ""
     """Of an occurrence that was fired: its place in the series."""
+    local: str = ""
+    """Of a local time: as it was written, and its zone. `state`: no, expected, final, over."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether another record of its series must follow."""
-        return self.series != "" and self.state in ("", "on")
+        """Whether another record of its series, or of its local time, must follow."""
+        return self.is_open or (self.series != "" and self.state in ("", "on"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its local time is not final."""
+        return self.local != "" and self.state in ("no", "expected")
 
     @property
     def has_wishes(self) -> bool:
@@ -241,8 +251,10 @@ class Rules:
             ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
                 request = replace(request, late="", window="", series="")
-            if request.op in MOVES and not self._knows(7, request, rules_version):
-                request = replace(request, op="schedule", expects="answer")
+            if (request.op in MOVES or request.local) and not self._knows(
+                7, request, rules_version
+            ):
+                request = replace(request, op="schedule", expects="answer", local="")
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
@@ -250,7 +262,7 @@ class Rules:
                 continue
             sent = (
                 *(request.topic, request.value, request.asked, request.late, request.window),
-                "" if request.op == "continue" else request.series,
+                *(("", "") if request.op == "continue" else (request.series, request.local)),
             )
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
@@ -365,8 +377,9 @@ class Rules:
             self.replaced.pop(self._place(request), None)
             if request.op == "cancel":
                 return
-            # One for a series gives no due time.
-            if isinstance(self.times[request.partition], SteadyTimes) and not request.series:
+            # One for a series, or with a local time, gives no due time.
+            is_timed = not request.series and not request.local
+            if isinstance(self.times[request.partition], SteadyTimes) and is_timed:
                 self.replaced[self._place(request)] = request
         elif request.id is not None:
             taken = [m for m in live if m.due_ms > as_of_ms or m.goes_on]
@@ -400,7 +413,9 @@ class Rules:
         reserved = self.reserved.get(place)
         held = [] if reserved is None else reserved.held
         counting = [] if reserved is None else self._counting(reserved, as_of_ms)
-        if request.op == "reschedule" and any(m.goes_on for m in (*live, *counting)):
+        is_bound = any(m.series and m.goes_on for m in (*live, *counting))
+        is_bound |= request.by != "" and any(m.is_open for m in live)
+        if request.op == "reschedule" and is_bound:
             self.refusals[request.source] = "rejected"
             return
         found = [*held, *((message, message.due_ms) for message in live)]

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
+from local_checker import LocalChecker
 from log_rules import MOVES, Request, Rules, check_follows, planned_of, step_of_fields
 from moves_checker import MovesChecker
 from series_checker import SERIES, SeriesChecker
@@ -113,6 +114,7 @@ class Checker:
         """By verdict: cancels and replaces that were told what an earlier one had been told."""
         self.wishes = WishesChecker(self)
         self.series = SeriesChecker(self)
+        self.local = LocalChecker(self)
         self.produced = self._produced()
         self.verdicts = self._verdicts()
         self.killed = {
@@ -132,6 +134,7 @@ class Checker:
         self.check_verdicts()
         self.wishes.check()
         self.series.check()
+        self.local.check()
         self.check_order()
         self.check_rates()
         self.check_smoothed_order()
@@ -441,6 +444,8 @@ class Checker:
             headers |= {"delayd-op": "switch" if is_barrier else "schedule", "expects": "answer"}
         continues = headers.get("delayd-continues")
         redrive = headers.get("delayd-redrive")
+        is_local = headers.keys() >= {"delayd-due", "delayd-zone"} and continues is None
+        local = f"{headers['delayd-due']}[{headers['delayd-zone']}]" if is_local else ""
         planned_ms = planned_of(headers, f"{record.partition}/{record.offset}")
         due_ms = int(headers.get("delayd-next-due", planned_ms))
         return Request(
@@ -472,7 +477,10 @@ class Checker:
             if "delayd-cron" in headers
             else "",
             occurrence=int(headers.get("delayd-occurrence", 0)),
-            state=headers.get("delayd-series", ""),
+            state="no"
+            if is_local
+            else headers.get("delayd-resolved", headers.get("delayd-series", "")),
+            local=headers.get("delayd-local", local),
             follows="delayd-follows" in headers,
             by=headers.get("delayd-by", ""),
             moved_by=int(headers.get("delayd-moved-by", -1)),

@@ -119,6 +119,25 @@ def times_after(cron: str, zone: str, after_ms: int) -> Iterator[int]:
         hour_s = (hour_s // DAY_S + 1) * DAY_S if is_over else hour_s + HOUR_S
 
 
+def moment_of(clock: str, zone: str) -> int:
+    """Return the Unix ms at which the clock of a zone shows a date and a time of day: where it does
+    twice the first time, where it never does when it has gone on. KeyError or ValueError if there
+    is no such zone."""
+    tz = zone_of(zone)
+    day, time = clock.upper().split("T")
+    hour, minute, *second = time.split(":")
+    whole, _, fraction = (second or ["0"])[0].partition(".")
+    wall_s = (date.fromisoformat(day).toordinal() - _EPOCH_DAY) * DAY_S
+    wall_s += (int(hour) * 60 + int(minute)) * 60 + int(whole)
+    around = range(wall_s - 2 * DAY_S, wall_s + 2 * DAY_S, HOUR_S // 4)
+    offsets = sorted({_offset(tz, each) for each in around}, reverse=True)
+    for offset in offsets:
+        if _offset(tz, wall_s - offset) == offset:
+            part_ms = -(-int(fraction or 0) * 1_000 // 10 ** len(fraction))
+            return max(0, (wall_s - offset) * 1_000 + part_ms)
+    return max(0, _shown_next(tz, wall_s, offsets) * 1_000)
+
+
 def _shown(times: Times, tz: ZoneInfo, hour_s: int) -> list[int]:
     """Return the moments near a change of the clock at which it shows the times of an hour."""
     around = range(hour_s - 2 * DAY_S, hour_s + 2 * DAY_S, HOUR_S)

@@ -27,6 +27,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.letters import judge_letters
+from delayd.audit.judging.local_times import judge_local_times
 from delayd.audit.judging.moves import judge_moves
 from delayd.audit.judging.retention import is_uncertain, trimmed_in_ms, was_not_read
 from delayd.audit.judging.series import judge_series
@@ -39,7 +40,7 @@ _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
-    *("window_ms", "planned_ms", "occurrence", "goes_on"),
+    *("window_ms", "planned_ms", "occurrence", "goes_on", "clock", "zone", "is_open"),
 )
 
 
@@ -64,6 +65,7 @@ def judge_delivery(
         .unionByName(judge_letters(logged, messages, letters, killers, bounds))
         .unionByName(judge_series(logged, messages, bounds))
         .unionByName(judge_moves(logged, bounds))
+        .unionByName(judge_local_times(logged, bounds))
     )
 
 
@@ -217,6 +219,7 @@ def _nobody_asked(bounds: Bounds) -> Column:
         .when(F.col("asked.op") == "cancel", "the request there is a cancel")
         .when(F.col("asked.op").isin(*MOVES), "the request there is a reschedule")
         .when(F.col("asked.occurrence") == 0, "the request there is for a series")
+        .when(F.col("asked.is_open"), "the record there has a local time that is not final")
     )
 
 
@@ -256,6 +259,9 @@ def _differences() -> Column:
         "origin": differs("origin", F.when(is_continuation, own)),
         "attempt": differs("attempt", F.when(asked["attempt"] > 0, asked["attempt"])),
         "occurrence": differs("occurrence"),
+        "local time": differs(
+            "local", F.concat(asked["clock"], F.lit("["), asked["zone"], F.lit("]"))
+        ),
         "time of delivery": F.col("fired_ms").isNull(),
     }
     named = F.concat_ws(", ", *(F.when(is_wrong, name) for name, is_wrong in wrong.items()))

@@ -22,6 +22,7 @@ from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
 
 _OF_DELIVERIES: Final = (
     *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+    "local",
 )
 
 _TOLD: Final = (
@@ -51,6 +52,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
         origin=control["origin"],
         attempt=whole_number(control["attempt"]),
         occurrence=whole_number(control["occurrence"]),
+        local=control["local"],
         flaw=F.coalesce(F.col("flaw"), stray),
     )
 

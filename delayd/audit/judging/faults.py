@@ -23,6 +23,7 @@ class Fault(Enum):
     GHOST = "delivery", "It was delivered although it had been cancelled, replaced or refused."
     UNKNOWN = "delivery", "A record in a target names a source that nobody requested."
     SERIES = "delivery", "An occurrence of a series is not what the one before it leads to."
+    LOCAL_TIME = "delivery", "A local time is not when the clock of its zone shows it."
     LETTER_MISSING = "delivery", "A request that had to be refused has no dead letter."
     LETTER_DOUBLED = "delivery", "A request has more than one dead letter."
     LETTER_FALSE = (

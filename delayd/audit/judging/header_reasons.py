@@ -11,7 +11,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import is_true
-from delayd.audit.judging.texts import DUE_MS_MAX, delay_ms_of, due_ms_of, is_delay
+from delayd.audit.judging.texts import (
+    DUE_MS_MAX,
+    clock_ms_of,
+    delay_ms_of,
+    due_ms_of,
+    is_delay,
+    is_local,
+)
 
 _CRON_CHARS_MAX: Final = 128
 _ZONE_CHARS_MAX: Final = 64
@@ -32,10 +39,11 @@ def series_reason() -> Column:
     """Return why no series can be read from the headers; null of what asks for none."""
     control = F.col("control")
     cron, zone, until, catchup = (control[name] for name in ("cron", "zone", "until", "catchup"))
-    is_alone = cron.isNull() & F.coalesce(zone, until, catchup).isNotNull()
+    alone = F.coalesce(F.when(~F.col("knows_moves"), zone), until, catchup)
+    is_alone = cron.isNull() & alone.isNotNull()
     dues = F.coalesce(control["due"], control["delay"], control["level"])
     is_cron = cron.isin(*_CRON_NAMES) | (cron.rlike(_CRON) & (F.length(cron) <= _CRON_CHARS_MAX))
-    is_zone = zone.isNull() | (zone.rlike(_ZONE) & (F.length(zone) <= _ZONE_CHARS_MAX))
+    is_zone = zone.isNull() | _is_zone(zone)
     has_cron = cron.isNotNull()
     return (
         F.when(is_alone, "unexpected-header")
@@ -49,6 +57,41 @@ def series_reason() -> Column:
         )
         .when(has_cron & ~is_zone, "bad-zone")
     )
+
+
+def _is_zone(zone: Column) -> Column:
+    return zone.rlike(_ZONE) & (F.length(zone) <= _ZONE_CHARS_MAX)
+
+
+def asks_local() -> Column:
+    """Return whether a user's request has a local time, right or wrong."""
+    control = F.col("control")
+    return (
+        F.col("knows_moves")
+        & ~F.col("is_internal")
+        & control["zone"].isNotNull()
+        & control["cron"].isNull()
+        & is_true(is_local(control["due"]))
+    )
+
+
+def local_reason() -> Column:
+    """Return why no local time can be read from the headers; null of what asks for none."""
+    control = F.col("control")
+    due, zone = control["due"], control["zone"]
+    is_other = ~is_true(is_local(due))
+    is_moment = due_ms_of(due, refuses_seconds=F.lit(True)).isNotNull()
+    reason = (
+        F.when(
+            due.isNotNull() & F.coalesce(control["delay"], control["level"]).isNotNull(),
+            "several-dues",
+        )
+        .when(due.isNull(), "unexpected-header")
+        .when(~_is_zone(zone), "bad-zone")
+        .when(is_other & is_moment, "unexpected-header")
+        .when(is_other | clock_ms_of(due).isNull(), "bad-due")
+    )
+    return F.when(zone.isNotNull() & control["cron"].isNull(), reason)
 
 
 def wish_reason() -> Column:

@@ -15,7 +15,7 @@ from replication.settings import Settings
 
 LIVE: Final = (
     "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint,"
-    " goes_on boolean"
+    " goes_on boolean, is_local boolean"
 )
 """Live messages."""
 HELD: Final = f"{LIVE}, new_ms bigint"
@@ -33,15 +33,19 @@ def counting(held: Column, row: Column, settings: Settings) -> Column:
 def move(state: Column, row: Column, pending: Column, settings: Settings) -> Column:
     """Return what becomes of a reschedule: `move`, `unmovable` or `too-far`."""
     held, live = counting(state["held"], row, settings), state["live"]
-    goes_on = F.exists(held, lambda it: is_true(it["goes_on"])) | F.exists(
-        live, lambda it: is_true(it["goes_on"])
-    )
+
+    def goes_on(it: Column) -> Column:
+        return is_true(it["goes_on"]) & ~is_true(it["is_local"])
+
+    is_series = F.exists(held, goes_on) | F.exists(live, goes_on)
+    # It has no due time to count from.
+    is_local = row["by_ms"].isNotNull() & F.exists(live, lambda it: is_true(it["is_local"]))
     latest_ms = row["append_ms"] + settings.max_delay_ms
     is_far = F.exists(pending, lambda it: it["due_ms"] + row["by_ms"] > latest_ms) | F.exists(
         held, lambda it: it["new_ms"] + row["by_ms"] > latest_ms
     )
     return (
-        F.when((row["op"] == "reschedule") & goes_on, "unmovable")
+        F.when((row["op"] == "reschedule") & (is_series | is_local), "unmovable")
         .when(row["by_ms"].isNotNull() & is_far, "too-far")
         .otherwise("move")
     )

@@ -274,7 +274,7 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
     live = F.when(is_mark, F.concat(of_held, state["live"])).otherwise(state["live"])
     doomed = F.transform(
         F.filter(live, lambda each: each["is_continued"]),
-        lambda each: each.dropFields("is_continued", "origin", "goes_on"),
+        lambda each: each.dropFields("is_continued", "origin", "goes_on", "is_local"),
     )
     kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
     marks = state["marks"] + is_mark.cast("int")
@@ -348,7 +348,8 @@ def _stored(live: Column, doomed: Column, row: Column, is_stored: Column) -> tup
         digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
         F.when(is_continue, row["origin"]).otherwise(row["offset"]).alias("origin"),
-        row["goes_on"].alias("goes_on"),
+        (is_true(row["goes_on"]) | is_true(row["is_open"])).alias("goes_on"),
+        row["is_open"].alias("is_local"),
     )
     others = F.filter(live, lambda message: message["offset"] != row["continues"])
     return message, F.when(is_continue, others).otherwise(live)

@@ -88,7 +88,7 @@ def _checked(
     read = letters.withColumnsRenamed({"partition": "at_partition", "offset": "at_offset"})
     read = read.withColumnsRenamed({"source_partition": "partition", "source_offset": "offset"})
     sources = read.where("offset is not null").select(*PLACE).distinct()
-    is_over = is_true(F.col("is_over"))
+    is_over, due = is_true(F.col("is_over")), F.col("due_ms")
     named = logged.join(few(sources), PLACE, "left_semi").select(
         *("partition", "offset", "id", "due_ms", "stored", "killed_by"),
         F.col("op").alias("asked_op"),
@@ -101,7 +101,7 @@ def _checked(
         _owed_reason(bounds).alias("owed_reason"),
         # As `record_hash` of a dead letter: see evidence.letters_of.
         together(
-            *("topic", F.when(~is_over, F.col("due_ms")).cast("string"), "id"),
+            *("topic", F.when(is_over, F.col("clock")).otherwise(due.cast("string")), "id"),
             *(F.col("target_partition").cast("string"), "key_hash", "value_hash", "headers_hash"),
             F.when(F.col("is_told"), "yes"),
             *(

@@ -48,7 +48,7 @@ _TIME: Final = ("due_ms", "planned_ms")
 """The same, but of a series: an occurrence that was found late gives way to a later one."""
 _NEWEST: Final = (
     *("newest", "rank_ms", "lane", "killed_by", "killed_ms", "killed_op"),
-    *("goes_on", "is_over", "last_due_ms", "continued_by"),
+    *("goes_on", "is_over", "last_due_ms", "last_planned_ms", "continued_by"),
 )
 
 
@@ -65,10 +65,15 @@ def judge_messages(
         *(*_ASKED, "rank_ms", "lane", "killed_by", "killed_ms", "killed_op", "origin"),
         *("is_refused", F.col("offset").alias("newest"), "goes_on", "is_over", "continued_by"),
         F.col("due_ms").alias("last_due_ms"),
+        F.col("planned_ms").alias("last_planned_ms"),
         is_uncertain(bounds).alias("is_uncertain"),
         (F.col("continued_by").isNotNull() | (F.col("op") == "continue")).alias("is_continued"),
         together(*_CONTENT).alias("content"),
-        F.when(F.col("occurrence").isNull(), together(*_TIME)).alias("times"),
+        # Of a local time it is judged in local_times.py.
+        F.when(F.col("occurrence").isNull() & F.col("clock").isNull(), together(*_TIME)).alias(
+            "times"
+        ),
+        F.col("clock").isNotNull().alias("is_local"),
         F.col("moved_by").isNotNull().alias("is_moved"),
     )
     known = records.join(_facts(deliveries, letters), PLACE, "left").fillna(0, subset=_COUNTS)
@@ -124,18 +129,18 @@ def _families(members: DataFrame) -> DataFrame:
             # A reschedule gives it another time: which, is judged in moves.py.
             | (is_true(F.min("times") != F.max("times")) & ~F.max("is_moved"))
         ).alias("is_changed"),
-        F.max("is_moved").alias("is_moved"),
+        (F.max("is_moved") | F.max("is_local")).alias("is_changing"),
         *(F.sum(name).alias(name) for name in _COUNTS),
         *_firsts(),
     )
     found = grouped.where("own is not null").select(
         *(f"own.{name}" for name in _OWN),
         *(f"last.{name}" for name in _NEWEST),
-        *(*_COUNTS, *_TIMES, "is_refused", "is_changed", "origin", "is_moved"),
+        *(*_COUNTS, *_TIMES, "is_refused", "is_changed", "origin", "is_changing"),
     )
-    is_series = F.col("occurrence").isNotNull() | F.col("is_moved")
-    times = {name: F.when(is_series, F.col("last_due_ms")).otherwise(F.col(name)) for name in _TIME}
-    return found.withColumns({**times, **_of_series()}).drop("is_moved")
+    is_last = F.col("occurrence").isNotNull() | F.col("is_changing")
+    times = {name: F.when(is_last, F.col(f"last_{name}")).otherwise(F.col(name)) for name in _TIME}
+    return found.withColumns({**times, **_of_series()}).drop("is_changing")
 
 
 def _of_series() -> dict[str, Column]:

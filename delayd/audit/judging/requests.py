@@ -35,15 +35,18 @@ from delayd.audit.judging.contents import (
 )
 from delayd.audit.judging.header_reasons import (
     WINDOW_MS_MAX,
+    asks_local,
     by_ms,
+    local_reason,
     new_due_reason,
     series_reason,
-    until_ms,
     value_reason,
     wish_reason,
 )
 from delayd.audit.judging.held import MOVES
+from delayd.audit.judging.special_times import WRITTEN_LOCAL, of_local_time, of_series
 from delayd.audit.judging.texts import (
+    clock_ms_of,
     delay_ms_of,
     due_ms_of,
     is_delay,
@@ -62,6 +65,8 @@ _REDRIVE_MARGIN_BYTES: Final = 1024
 _ID_BYTES_MAX: Final = 256
 _PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
+_AHEAD_MS: Final = 14 * 60 * 60 * 1000
+"""No clock is further ahead of UTC."""
 
 _TRACING: Final = (
     *("traceparent", "tracestate", "baggage", "b3", "x-b3-*", "sentry-trace", "uber-trace-id"),
@@ -172,38 +177,20 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "origin": F.coalesce(origin, F.col("offset")),
         "attempt": F.coalesce(attempt, F.lit(0)),
         "is_steady": is_steady,
-        "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due"))),
+        "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due")) & ~asks_local()),
         "rules": F.when(op == "switch", _switch_version()),
         "is_told": F.when(is_message, control["receipt"].isNotNull()),
         "late_ms": F.when(is_message, delay_ms_of(control["late"])),
         "window_ms": F.when(is_message, delay_ms_of(control["window"])),
         "planned_ms": F.when(is_message, F.col("planned_ms")),
-        **{name: F.when(is_message & is_series, each) for name, each in _of_series().items()},
+        **{name: F.when(is_message & is_series, each) for name, each in of_series().items()},
+        **of_local_time(is_message),
         "due_ms": F.when(
             is_message | (op.isin(*MOVES) & control["by"].isNull()), F.col("asked_due_ms")
         ),
         "by_ms": F.when(op == "reschedule", by_ms()),
         "moved_by": F.when(is_internal, whole_number(control["moved_by"])),
         "own_ms": F.when(is_internal, whole_number(control["moved"])),
-    }
-
-
-def _of_series() -> dict[str, Column]:
-    control = F.col("control")
-    is_internal = F.col("op") == "continue"
-    state = F.when(is_internal, control["series"])
-    zone, end_ms = F.coalesce(control["zone"], F.lit("UTC")), until_ms()
-    catches_up = is_true(control["catchup"] == "all")
-    return {
-        "occurrence": F.when(is_internal, whole_number(control["occurrence"])).otherwise(0),
-        "series": F.concat_ws("|", control["cron"], zone, end_ms, catches_up),
-        "goes_on": F.coalesce(state == "on", F.lit(True)),
-        "is_over": F.coalesce(state == "over", F.lit(False)),
-        "follows": is_true(F.when(is_internal, control["follows"].isNotNull())),
-        "cron": control["cron"],
-        "zone": zone,
-        "until_ms": end_ms,
-        "catches_up": catches_up,
     }
 
 
@@ -268,7 +255,8 @@ def _asked_due_ms(is_steady: Column) -> Column:
     control, append_ms = F.col("control"), F.col("append_ms")
     due, delay, level = control["due"], control["delay"], control["level"]
     return (
-        F.when(due.isNotNull(), due_ms_of(due, refuses_seconds=is_steady))
+        F.when(asks_local(), append_ms)
+        .when(due.isNotNull(), due_ms_of(due, refuses_seconds=is_steady))
         .when(delay.isNotNull(), F.try_add(append_ms, delay_ms_of(delay)))
         .when(level.isNotNull(), F.try_add(append_ms, level_ms_of(level)))
         # Of a series, until a step has found its first occurrence.
@@ -322,7 +310,11 @@ def _is_series_as_written() -> Column:
     is_whole = whole_number(control["occurrence"]).isNotNull() & control["series"].isin(
         "on", "last", "over"
     )
-    return control["cron"].isNull() | is_true(is_whole)
+    is_local = control["local"].rlike(WRITTEN_LOCAL) & control["resolved"].isin(
+        "no", "expected", "final", "over"
+    )
+    is_series = control["cron"].isNull() | is_true(is_whole)
+    return is_series & (control["local"].isNull() | is_true(is_local))
 
 
 def _op_reason() -> Column:
@@ -356,7 +348,7 @@ def _message_reason(settings: Settings) -> Column:
     is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*MOVES))
     reasons = (
         F.when(F.col("control.by").isNotNull(), "unexpected-header"),
-        *(_topic_reason(settings), series_reason(), _due_reason()),
+        *(_topic_reason(settings), series_reason(), local_reason(), _due_reason()),
         *(wish_reason(), _far_reason(settings)),
         *(_partition_reason(), _redrive_reason()),
     )
@@ -376,7 +368,10 @@ def _topic_reason(settings: Settings) -> Column:
 
 
 def _far_reason(settings: Settings) -> Column:
-    farthest_ms = F.try_add(F.col("asked_due_ms"), F.coalesce(_window_ms(), F.lit(0)))
+    # A local time is taken as if the clock were that of the zone that is furthest ahead.
+    earliest_ms = clock_ms_of(F.col("control.due")) - _AHEAD_MS
+    due_ms = F.when(asks_local(), earliest_ms).otherwise(F.col("asked_due_ms"))
+    farthest_ms = F.try_add(due_ms, F.coalesce(_window_ms(), F.lit(0)))
     distance_ms = F.try_subtract(farthest_ms, F.col("append_ms"))
     # A delay that is beyond 63 bits is too far as well. Of `delayd-by` ids.py says it.
     is_far = farthest_ms.isNull() | (distance_ms > settings.max_delay_ms)
@@ -417,6 +412,8 @@ def _planned_ms() -> Column:
     name = F.coalesce(control["id"], own, source_text())
     number = F.conv(F.substring(F.sha2(name.cast("binary"), 256), 1, 8), 16, 10).cast("bigint")
     spread_ms = F.shiftright(_window_ms() * number, 32)
+    # A local time is planned once it is resolved.
+    spread_ms = F.when(~asks_local(), spread_ms)
     return F.try_add(F.col("asked_due_ms"), F.coalesce(spread_ms, F.lit(0)))
 
 

@@ -34,6 +34,10 @@ _DATE_TIME: Final = (
 )
 
 
+_LOCAL: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?\z"
+_MINUTE_CHARS: Final = 16
+
+
 def whole_number(text: Column, digits_max: int = NUMBER_DIGITS_MAX) -> Column:
     """Return the number that 1 to `digits_max` digits write (bigint)."""
     return F.when(text.rlike(rf"\A[0-9]{{1,{digits_max}}}\z"), text.try_cast("bigint"))
@@ -66,6 +70,17 @@ def due_ms_of(text: Column, *, refuses_seconds: Column) -> Column:
     return F.when(text.rlike(r"\A[0-9]+\z"), F.when(is_number, number)).when(
         text.rlike(_DATE_TIME), _date_time_ms(text)
     )
+
+
+def is_local(text: Column) -> Column:
+    """Return whether a `delayd-due` is a date and a time of day without an offset."""
+    return text.rlike(_LOCAL)
+
+
+def clock_ms_of(text: Column) -> Column:
+    """Unix ms of a local time, if the clock is that of UTC."""
+    whole = F.concat(text, F.when(F.length(text) == _MINUTE_CHARS, ":00Z").otherwise("Z"))
+    return F.when(is_local(text) & whole.rlike(_DATE_TIME), _date_time_ms(whole))
 
 
 def is_delay(text: Column) -> Column:

@@ -51,9 +51,11 @@ _MOVES: Final = ("by",)
 _PLANNED: Final = ("cron", "zone", "until", "late")
 _CONTINUED: Final = (
     *("topic", "due", "id", "key", "partition", "origin", "attempt", "turn"),
-    *("occurrence", "series", "follows", "moved", "moved-by"),
+    *("occurrence", "series", "follows", "moved", "moved-by", "local", "resolved"),
 )
-_DELIVERED: Final = ("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence")
+_DELIVERED: Final = (
+    *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence", "local"),
+)
 _APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt", "occurrence")
 _APPENDED_ALWAYS: Final = 3
 

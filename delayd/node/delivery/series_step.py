@@ -20,6 +20,7 @@ from delayd.request import (
     attempt_of,
     continuation,
     occurrence_body,
+    series_of,
 )
 from delayd.request.recurrence.series import Found, first, following, later, problem_of
 from delayd.request.recurrence.zones import is_zone
@@ -37,6 +38,12 @@ def is_first_attempt(frame: Frame) -> bool:
     return frame.due_ms == asked_due_of(frame.body) and attempt_of(frame.body) == 0
 
 
+def _series_in(frame: Frame) -> Series:
+    series = series_of(frame.body)
+    assert series is not None, "it is of a series"
+    return series
+
+
 class SeriesStep:
     """What one step writes for series."""
 
@@ -48,18 +55,19 @@ class SeriesStep:
         self.followed_count = 0
         """Occurrences that follow one that this step has delivered or given up."""
 
-    def must_wait(self, series: Series) -> bool:
+    def must_wait(self, frame: Frame) -> bool:
         """Return whether the step leaves a series to a later one: it has looked for occurrences for
         long enough, or this node does not know the zone, as another did."""
+        series = _series_in(frame)
         is_unknown = series.occurrence > 0 and not is_zone(series.zone)
         return is_unknown or self._spent_ns > SPENT_MS_MAX * 1_000_000
 
-    def in_place_of(self, frame: Frame, series: Series) -> BufferRecord | None:
+    def in_place_of(self, frame: Frame) -> BufferRecord | None:
         """Return the record that stands for the series from now on; None if that of the frame
         does."""
         began_ns = self._clock.monotonic_ns()
         try:
-            return self._in_place_of(frame, series)
+            return self._in_place_of(frame, _series_in(frame))
         finally:
             self._spent_ns += self._clock.monotonic_ns() - began_ns
 
@@ -93,8 +101,11 @@ class SeriesStep:
         self._spent_ns += self._clock.monotonic_ns() - began_ns
         return self._record(frame, found, follows=True)
 
-    def problem_of(self, frame: Frame, series: Series) -> str:
-        """Return why a series is over."""
+    def problem_of(self, frame: Frame) -> str | None:
+        """Return why a series is over; None if it is not."""
+        series = _series_in(frame)
+        if series.state != SeriesState.OVER:
+            return None
         found = problem_of(series, asked_due_of(frame.body))
         return found or "it had no occurrence when a step looked for the next one"
 

@@ -20,6 +20,7 @@ from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
 from delayd.node.delivery.fates import REQUEUED, Fate
 from delayd.node.delivery.flat_step import Run, send_run
+from delayd.node.delivery.local_step import LocalStep
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.delivery.rescheduling import moved_records
 from delayd.node.delivery.series_step import SeriesStep, is_first_attempt
@@ -34,7 +35,6 @@ from delayd.request import (
     Op,
     Reason,
     Series,
-    SeriesState,
     Settled,
     Turn,
     Verdict,
@@ -45,6 +45,7 @@ from delayd.request import (
     dead_letter,
     delivered,
     is_requeued,
+    local_of,
     origin_of,
     reason_of,
     receipt,
@@ -88,6 +89,7 @@ class StepWriter:
         self._flat_step = context.flat_step
         self._note_progress = context.note_progress
         self._series = SeriesStep(self._limits, plan.now_ms, self._clock)
+        self._local = LocalStep(self._limits, plan.now_ms)
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
         self._unflushed_bytes: dict[str, int] = {}
@@ -205,7 +207,11 @@ class StepWriter:
         """Write a message that the fast path leaves."""
         source = source_of(frame.partition, frame.offset)
         series = series_of(frame.body)
-        fate = None if series is None else self._come_to(frame, series, source)
+        fate = None
+        if series is not None:
+            fate = self._come_to(frame, self._series, source)
+        elif local_of(frame.body) is not None:
+            fate = self._come_to(frame, self._local, source)
         if fate is None:
             fate = self._deliver(frame, source)
             if series is not None and fate in (Fate.DELIVERED, Fate.DEAD, Fate.EXPIRED):
@@ -214,13 +220,12 @@ class StepWriter:
         if fate is Fate.DELIVERED:
             self.digest += crc32(source.encode())
 
-    def _come_to(self, frame: Frame, series: Series, source: str) -> Fate | None:
-        """Write down which occurrence is next; give the series up if it is over. None if this one
-        is to be delivered."""
-        if self._series.must_wait(series):
+    def _come_to(self, frame: Frame, step: SeriesStep | LocalStep, source: str) -> Fate | None:
+        """Write down when the message, or which occurrence, is due next; give it up if there is no
+        such time. None if it is to be delivered."""
+        if step.must_wait(frame):
             return self._defer(frame, DEFER_MS_MAX)
-        if series.state == SeriesState.OVER:
-            problem = self._series.problem_of(frame, series)
+        if (problem := step.problem_of(frame)) is not None:
             dead = dead_body(
                 frame.body,
                 reason=Reason.NO_OCCURRENCE,
@@ -231,7 +236,7 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        again = self._series.in_place_of(frame, series)
+        again = step.in_place_of(frame)
         if again is None:
             return None
         self._write_own(again)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from delayd.request import Op, Request
+from replication.ids import LOCAL_TIME, SERIES
 from replication.ingest import Asked
 from replication.ingest import Op as IngestOp
 from replication.rank import lane_of
@@ -38,7 +39,14 @@ def asked_of(request: Request, lanes: int) -> Asked:
         request.id is not None,
         request.digest,
         has_own_time=request.has_own_time,
-        goes_on=request.series is not None and request.series.goes_on,
+        goes_on=_goes_on(request),
         moved_by=request.moved_by,
         follows=request.follows,
     )
+
+
+def _goes_on(request: Request) -> int:
+    """Return whether another record of the message follows, and of what kind."""
+    if request.series is not None:
+        return SERIES if request.series.goes_on else 0
+    return LOCAL_TIME if request.local is not None and request.local.goes_on else 0

@@ -76,6 +76,12 @@ def unmoved_of(request: Request, reply: PendingReply, max_delay_ms: int) -> Reje
             "a series is pending under the id, and a reschedule moves a single message: send"
             " delayd-op fire to deliver its next occurrence at once, or replace it"
         )
+        if request.by_ms is not None:
+            detail = (
+                "a series or a local time is pending under the id, and has no certain due time yet"
+                " that delayd-by could count from: give a local time another one with delayd-due,"
+                " or replace what is pending"
+            )
     else:
         reason = Reason.TOO_FAR
         detail = (

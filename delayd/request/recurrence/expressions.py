@@ -124,7 +124,7 @@ def _next_named(expression: str, tz: ZoneInfo, after: datetime) -> datetime | No
         found = wall.replace(tzinfo=tz).astimezone(UTC)
         if found.astimezone(tz).replace(tzinfo=None) != wall:
             # Skipped. The first of the two offsets makes it a time after the change.
-            found = _change_before(tz, found)
+            found = change_before(tz, found)
         if found > after:  # a time that is shown twice is the first one, which may have been
             return found
     return None
@@ -163,7 +163,7 @@ def _change_after(tz: ZoneInfo, after: datetime, until: datetime | None) -> date
     return None
 
 
-def _change_before(tz: ZoneInfo, moment: datetime) -> datetime:
+def change_before(tz: ZoneInfo, moment: datetime) -> datetime:
     """Return when the offset changed last before a time that lies within a day of that."""
     return _first_of(tz, moment - timedelta(days=1), moment)
 

@@ -7,6 +7,7 @@ from mutants.catalogue.election import ELECTION
 from mutants.catalogue.http_api import HTTP_API
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.markers import MARKERS
+from mutants.catalogue.local_times import LOCAL_TIMES
 from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
@@ -44,6 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *WISHES,
     *CANCEL_ON,
     *SERIES,
+    *LOCAL_TIMES,
     *RESCHEDULES,
 )
 """In the order of docs/design/mutants.md."""

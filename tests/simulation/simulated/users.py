@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from zlib import crc32
@@ -61,10 +62,13 @@ class Users:
         traces: Random | None = None,
         wishes: Random | None = None,
         has_series: bool = False,
+        has_local_times: bool = False,
     ) -> None:
         """`traces`: a tracing agent adds a header, another one at each send. `wishes`: some
-        messages have wishes, in rules that know them or not. `has_series`: some recur."""
+        messages have wishes, in rules that know them or not. `has_series`: some recur.
+        `has_local_times`: some are due by the clock of a zone."""
         self._has_series = has_series
+        self._has_local_times = has_local_times
         self._traces = traces
         self._wishes = wishes
         self._kernel = kernel
@@ -313,6 +317,8 @@ class Users:
             now_ms = self._kafka.clock.wall_ms()
             recurring = _recurring(headers, value, now_ms) if self._has_series else None
             wishes = _drawn(self._wishes, value)
+            if recurring is None and self._has_local_times:
+                headers = _by_the_clock(headers, value)
             if recurring is not None:
                 headers, wishes = recurring, [each for each in wishes if each[0] != "delayd-window"]
             headers = [*headers, *wishes]
@@ -340,6 +346,20 @@ def _recurring(headers: Headers, value: bytes, now_ms: int) -> Headers | None:
     if number // 64 % 2:
         series.append(("delayd-zone", b"Asia/Kolkata"))
     return [*others, *series]
+
+
+def _by_the_clock(headers: Headers, value: bytes) -> Headers:
+    """Return the headers of a message with a local time; or these if it has none."""
+    number = crc32(b"local" + value)
+    if number % 6:
+        return headers
+    due_ms = int(dict(headers)["delayd-due"] or 0)
+    zone = ("UTC", "Asia/Kolkata", "Pacific/Honolulu", "Mars/Olympus")[number // 8 % 4]
+    shown = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=due_ms)
+    shown += timedelta(minutes={"Asia/Kolkata": 330, "Pacific/Honolulu": -600}.get(zone, 0))
+    text = shown.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    others = [each for each in headers if each[0] != "delayd-due"]
+    return [*others, ("delayd-due", text.encode()), ("delayd-zone", zone.encode())]
 
 
 def _drawn(chance: Random, value: bytes) -> Headers:

@@ -26,6 +26,7 @@ from delayd.errors import ExitCode
 from replication.settings import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
+    LOCAL_TIME_RULES,
     NAMED_BY_CLUSTER,
     RULES_VERSION,
     SERIES_RULES,
@@ -162,6 +163,7 @@ class World:
         self.users = Users(
             *(self.kernel, self.kafka, random, self.habits.partitions, traces, wishes),
             has_series=(RULES_VERSION if switches else rules_version) >= SERIES_RULES,
+            has_local_times=(RULES_VERSION if switches else rules_version) >= LOCAL_TIME_RULES,
         )
         self.chaos = Chaos(
             self.kernel,

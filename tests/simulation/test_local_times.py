@@ -1,0 +1,63 @@
+"""Local times in whole clusters: what the seeds are for is met, and a wrong master is found out.
+
+Source: docs/design/local-times.md.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from simulated.world import World
+from simulation_checker import Checker
+from structlog.testing import capture_logs
+
+from delayd.node.delivery import local_step
+
+SEEDS = range(1, 5)
+SECOND_MS = 1_000
+AGAIN_MS = 3 * SECOND_MS
+"""Before it is due a local time is resolved again, in these runs."""
+
+
+@pytest.fixture(autouse=True)
+def again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_step, "AGAIN_MS", AGAIN_MS)
+
+
+def seen_in(seed: int, folder: Path) -> Counter[str]:
+    """Play a seed to its end, and judge it; return what became of local times."""
+    world = World(seed, folder)
+    try:
+        with capture_logs():
+            world.run()
+        judge = world.judge()
+        judge.check()
+    finally:
+        world.close()
+    assert isinstance(judge, Checker)
+    return judge.local.seen
+
+
+@pytest.mark.long
+def test_local_times_are_resolved_again_and_delivered(tmp_path: Path) -> None:
+    """Rules: local-times"""
+    seen = Counter[str]()
+    for seed in SEEDS:
+        seen += seen_in(seed, tmp_path / str(seed))
+    assert seen["delivered"] > 5 and seen["expected"] > 5 and seen["over"] > 5, seen
+    assert seen["final"] > seen["delivered"] / 2, seen
+
+
+def an_hour_early(text: str, zone: str) -> int:
+    return _resolved_ms(text, zone) - 3_600_000
+
+
+_resolved_ms = local_step.resolved_ms
+
+
+@pytest.mark.long
+def test_a_master_that_errs_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_step, "resolved_ms", an_hour_early)
+    with pytest.raises(AssertionError, match="the clock shows it at"):
+        for seed in SEEDS:
+            seen_in(seed, tmp_path / str(seed))
