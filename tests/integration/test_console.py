@@ -116,9 +116,12 @@ def text(page: Page, id: str) -> str:
 
 def wait_text(page: Page, id: str, *wanted: str) -> str:
     """The words of an element, once these are among them."""
-    wait_for(
-        lambda: all(each in text(page, id) for each in wanted), f"{wanted} in {id} of the page"
-    )
+    try:
+        wait_for(
+            lambda: all(each in text(page, id) for each in wanted), f"{wanted} in {id} of the page"
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it says: {text(page, id)!r}") from error
     return text(page, id)
 
 
