@@ -257,13 +257,13 @@ def test_what_is_pending_is_moved_and_fired_by_whoever_has_a_token(site: Site, p
     assert "so much later or earlier" in wait_text(page, "dialog", "Reschedule order-20?")
     fill(page, "#dialog form", by="+2h")
     click(page, "Move the message")
-    wait_text(page, "dialog", "rescheduled (request ")
+    wait_text(page, "dialog", "rescheduled: ", " has another due time (request ")
     click(page, "Close")
     wait_text(page, "known", "pending")
     click(page, "Fire …")
     assert "now, once, and this cannot be undone" in wait_text(page, "dialog", "Fire order-20?")
     click(page, "Deliver it now")
-    wait_text(page, "dialog", "rescheduled (request ")
+    wait_text(page, "dialog", "rescheduled: ", " has another due time (request ")
     click(page, "Close")
     wanted = b"moved, then fired"
     seen = read_until(
