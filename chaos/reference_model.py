@@ -289,8 +289,10 @@ class Model:
             before = message.newest.rank[0]
             if message.moving is not None:
                 before = message.moved_to[message.moving.asked.source]
-            new_ms = asked.new_due_ms if asked.by_ms is None else before + asked.by_ms
-            message.moved_to[asked.source] = max(0, new_ms)
+            new_ms = asked.new_due_ms
+            if asked.by_ms is not None:
+                new_ms = max(asked.record.append_ms, before + asked.by_ms)
+            message.moved_to[asked.source] = new_ms
             message.moving = marker
 
     def _free(self, asked: Asked) -> None:

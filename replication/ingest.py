@@ -285,7 +285,7 @@ def ingest(
             return decision._replace(id=decision.id._replace(replaced_by=offset))
         return _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
     if op is Op.RESCHEDULE:
-        return _reschedule(offset, after, as_of_ms, asked, known, id_memory_ms)
+        return _reschedule(offset, append_ms, after, asked, known, id_memory_ms)
     if op is Op.CONTINUE:
         is_recent = asked.continued_due_ms + id_memory_ms >= as_of_ms or not is_steady
         if known.killed_by is None:
@@ -417,10 +417,10 @@ def _mark(
 
 
 def _reschedule(
-    offset: int, after: LogState, as_of_ms: int, asked: Asked, known: Known, id_memory_ms: int
+    offset: int, append_ms: int, after: LogState, asked: Asked, known: Known, id_memory_ms: int
 ) -> Decision:
     """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
-    id = known.id
+    id, as_of_ms = known.id, after.as_of_ms(append_ms)
     counting = held_counting(id, as_of_ms, id_memory_ms)
     if not asked.is_fire and (any(m.goes_on for m in counting) or any(m.goes_on for m in id.live)):
         return Decision(None, PendingReply.UNMOVABLE, after)
@@ -430,8 +430,9 @@ def _reschedule(
         return Decision(None, PendingReply.TOO_FAR, after)
     old_ms = (*(each.new_due_ms for each in id.held), *(m.due_ms for m in id.live))
     by_ms, new_ms, latest_ms = asked.by_ms, asked.due_ms, asked.latest_ms
+    # Earlier than now is now: what is due before it is asked for is late, and forgotten, at once.
     dues_ms = tuple(
-        (due_ms, new_ms if by_ms is None else max(0, min(due_ms + by_ms, latest_ms)))
+        (due_ms, new_ms if by_ms is None else max(append_ms, min(due_ms + by_ms, latest_ms)))
         for due_ms in old_ms
     )
     killed = killed_of(id)
