@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 import delayd
 import replication
-from delayd import cli
+from delayd.commands import cli
 from delayd.config.api_tokens import ApiTokens
 from delayd.config.node import NodeConfig
 from delayd.config.security import Security
