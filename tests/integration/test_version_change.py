@@ -116,7 +116,10 @@ def test_releases_run_side_by_side_until_the_rules_are_switched(
             node.wait_ready()
         refused = now.python("-m", "delayd.commands.cli", *switch)
         assert refused.returncode == ExitCode.PROBLEM
-        assert f"{first.name} do not say that they know rules version {RULES_VERSION}" in refused.stderr
+        assert (
+            f"{first.name} do not say that they know rules version {RULES_VERSION}"
+            in refused.stderr
+        )
         restart(first, now.start)
         assert json.loads(now.delayd(*switch))["partitions"] == [0, 1, 2]
         assert json.loads(now.delayd(*switch))["partitions"] == []
