@@ -1,0 +1,68 @@
+"""Rules of groups: a name that messages share."""
+
+from mutants.mutant import Mutant, one_edit
+
+PAGE = "wishes.md#wishes"
+BODIES = "delayd/request/bodies.py"
+GRAMMAR = "delayd/request/grammar.py"
+READ = "tests/unit/request/test_groups.py"
+ON_A_NODE = "tests/unit/node/delivery/test_groups_on_a_node.py"
+
+GROUPS: tuple[Mutant, ...] = (
+    one_edit(
+        "older-rules-group",
+        "older rules do not know groups",
+        PAGE,
+        "delayd/request/headers.py",
+        "_WITH_SERIES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))",
+        "_WITH_SERIES: Final = frozenset(\n"
+        "    (*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *GROUP_HEADERS)\n"
+        ")",
+        f"{READ}::test_older_rules_do_not_know_it",
+    ),
+    one_edit(
+        "group-without-an-id",
+        "a message with a group has an id",
+        PAGE,
+        GRAMMAR,
+        'if "delayd-id" not in fields:',
+        'if "delayd-id" in ():',
+        f"{READ}::test_without_an_id_it_is_refused_and_both_are_named",
+    ),
+    one_edit(
+        "group-not-compared",
+        "two requests of different groups are not the same",
+        PAGE,
+        GRAMMAR,
+        '_COMPARED_WISHES = ("delayd-late", "delayd-window", "delayd-group")',
+        '_COMPARED_WISHES = ("delayd-late", "delayd-window")',
+        f"{READ}::test_it_tells_two_requests_apart",
+    ),
+    one_edit(
+        "group-lost-by-a-retry",
+        "a retry, a reschedule and each occurrence keep the group",
+        PAGE,
+        BODIES,
+        '        headers.append(("delayd-group", wishes.group.encode()))\n    return headers',
+        "        pass\n    return headers",
+        f"{ON_A_NODE}::test_a_retry_keeps_it",
+    ),
+    one_edit(
+        "group-not-delivered",
+        "a delivered record names its group",
+        PAGE,
+        BODIES,
+        "        if wishes.group is not None:\n            headers.append",
+        "        if wishes.group == 0:\n            headers.append",
+        f"{ON_A_NODE}::test_a_message_is_delivered_with_its_group",
+    ),
+    one_edit(
+        "body-always-has-a-group",
+        "a body without a group is as older releases write it",
+        PAGE,
+        BODIES,
+        "return wishes if wishes.group is not None else wishes[:-1]",
+        "return wishes",
+        f"{READ}::test_a_group_is_one_more_field_of_the_wishes_and_of_nothing_else",
+    ),
+)
