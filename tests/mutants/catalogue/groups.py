@@ -6,6 +6,10 @@ PAGE = "wishes.md#wishes"
 BODIES = "delayd/request/bodies.py"
 GRAMMAR = "delayd/request/grammar.py"
 READ = "tests/unit/request/test_groups.py"
+PENDING = "delayd/node/monitoring/api/pending.py"
+JOURNAL = "delayd/commands/groups/journal.py"
+LISTED = "tests/unit/node/monitoring/test_groups_api.py"
+JOBS = "tests/unit/commands/test_group_journals.py"
 ON_A_NODE = "tests/unit/node/delivery/test_groups_on_a_node.py"
 
 GROUPS: tuple[Mutant, ...] = (
@@ -64,5 +68,50 @@ GROUPS: tuple[Mutant, ...] = (
         "return wishes if wishes.group is not None else wishes[:-1]",
         "return wishes",
         f"{READ}::test_a_group_is_one_more_field_of_the_wishes_and_of_nothing_else",
+    ),
+    one_edit(
+        "group-listed-by-any-text",
+        "a page of a group has its messages only",
+        PAGE,
+        PENDING,
+        "if asked.group not in (None, group):",
+        "if asked.group == 0:",
+        f"{LISTED}::test_pages_are_filtered_by_group",
+    ),
+    one_edit(
+        "job-by-the-last-listing",
+        "a job asks for the due time that it computed first",
+        PAGE,
+        JOURNAL,
+        "insert or ignore into ids",
+        "insert or replace into ids",
+        f"{JOBS}::test_a_journal_has_each_id_once_with_the_first_time",
+    ),
+    one_edit(
+        "job-counts-a-delay-anew",
+        "a second run of a job counts a delay from the first",
+        PAGE,
+        JOURNAL,
+        "        return Change(op, None if kind is None else Kind(kind), ms, when)",
+        "        return change",
+        f"{JOBS}::test_a_delay_counts_from_the_first_run",
+    ),
+    one_edit(
+        "job-fires-a-series-twice",
+        "a series that may have been fired is not fired again",
+        PAGE,
+        JOURNAL,
+        "        if again:\n",
+        "        if not again:\n",
+        f"{JOBS}::test_of_one_that_was_killed_a_series_that_was_on_its_way_is_in_doubt",
+    ),
+    one_edit(
+        "job-lists-again",
+        "a job that has its list goes on with that",
+        PAGE,
+        JOURNAL,
+        'file.execute("update job set is_listed = 1")',
+        "pass",
+        f"{JOBS}::test_killed_half_way_it_comes_to_the_same",
     ),
 )
