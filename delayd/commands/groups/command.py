@@ -61,7 +61,7 @@ def change_group(
             remedy="name a file with --job, which a second run goes on from",
         )
     # A dry run leaves a journal as it is, and makes none.
-    kept = file if file is not None and (is_meant or file.exists()) else None
+    kept = file if is_meant or _has_list(file, change, group) else None
     with _journal(kept, change, group) as journal:
         if not journal.is_listed:
             pages = _pages(where, group)
@@ -72,6 +72,13 @@ def change_group(
         report = _report(journal, group, is_meant)
     _show(report, stopped_by, as_json)
     raise typer.Exit(_exit_code(report) if is_meant else ExitCode.FINE)
+
+
+def _has_list(file: Path | None, change: Change, group: str) -> bool:
+    if file is None or not file.exists():
+        return False
+    with Journal(file, change, group) as journal:
+        return journal.is_listed
 
 
 @contextmanager

@@ -13,7 +13,7 @@ has the file. Memory does not grow with the ids.
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -61,11 +61,14 @@ class Journal:
         """Open the journal of this job, or make it. ConfigError if the file is another job's."""
         self._path = path
         try:
-            self._file = sqlite3.connect(path, timeout=0, isolation_level=None)
-            self._file.execute("pragma locking_mode=exclusive")
-            self._file.execute("begin exclusive")
-            self.change = self._opened(change, group)
-            self._file.execute("commit")
+            with ExitStack() as unless_opened:
+                self._file = sqlite3.connect(path, timeout=0, isolation_level=None)
+                unless_opened.callback(self._file.close)
+                self._file.execute("pragma locking_mode=exclusive")
+                self._file.execute("begin exclusive")
+                self.change = self._opened(change, group)
+                self._file.execute("commit")
+                unless_opened.pop_all()
         except sqlite3.Error as error:
             raise ConfigError(
                 f"{path} cannot be used as the journal of a job: {error}",

@@ -7,6 +7,8 @@ BODIES = "delayd/request/bodies.py"
 GRAMMAR = "delayd/request/grammar.py"
 READ = "tests/unit/request/test_groups.py"
 PENDING = "delayd/node/monitoring/api/pending.py"
+READER = "delayd/wheel/reader.py"
+FINDING = "tests/unit/wheel/test_finding.py"
 JOURNAL = "delayd/commands/groups/journal.py"
 LISTED = "tests/unit/node/monitoring/test_groups_api.py"
 JOBS = "tests/unit/commands/test_group_journals.py"
@@ -113,5 +115,23 @@ GROUPS: tuple[Mutant, ...] = (
         'file.execute("update job set is_listed = 1")',
         "pass",
         f"{JOBS}::test_killed_half_way_it_comes_to_the_same",
+    ),
+    one_edit(
+        "moved-by-a-walk-for-each",
+        "what a job moves is found where the last message was",
+        "rescheduling.md#rescheduling",
+        READER,
+        "begin = self._found.get(place, segment.start)",
+        "begin = segment.start",
+        f"{FINDING}::test_messages_in_the_order_of_the_file_are_found_where_the_last_one_was",
+    ),
+    one_edit(
+        "found-behind-the-last-one-only",
+        "a message is found in any order",
+        "rescheduling.md#rescheduling",
+        READER,
+        "for start, end in ((begin, segment.end), (segment.start, begin)):",
+        "for start, end in ((begin, segment.end),):",
+        f"{FINDING}::test_each_message_is_found_in_any_order",
     ),
 )
