@@ -4,6 +4,10 @@ Source: docs/guides/groups.md.
 """
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from typing import Any
 import pytest
 from clusters import TestCluster, make_cluster
 from forking import Forked
-from nodes import HANGS_S, NodeProcess, delayd_in_process, running, wait_for
+from nodes import CLUSTER_KEY, HANGS_S, NodeProcess, delayd_in_process, running, wait_for
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client import Request
@@ -23,6 +27,8 @@ from delayd.dev.cluster import LocalCluster
 IDS = UNDER_WAY_MAX + 1_000
 """More than are under way at a time: a job that is killed at its first request has not sent all."""
 HOUR_MS = 3_600_000
+MEMORY_KIB_MAX = 200 * 1024
+"""Of a job, whatever the number of its ids."""
 
 pytestmark = pytest.mark.real
 
@@ -69,16 +75,20 @@ class Desk:
 
     def fill(self, group: str) -> dict[str, int]:
         """Schedule messages; their due times by id, once all are listed."""
+        self.schedule(group, IDS)
+        return self.dues(group)
+
+    def schedule(self, group: str, count: int) -> None:
+        """Schedule so many messages, and wait until they are listed."""
         topic = f"target.{self.cluster.name}.orders"
         requests = (
-            Request(topic, b"v", in_=24 * HOUR_MS + n, id=f"{group}-{n}", group=group)
-            for n in range(IDS)
+            Request(topic, b"v", in_=24 * HOUR_MS + n % HOUR_MS, id=f"{group}-{n}", group=group)
+            for n in range(count)
         )
         with self.cluster.client() as client:
-            placed = list(client.schedule_many(requests))
-        assert not [each for each in placed if isinstance(each, Exception)]
-        wait_for(lambda: self.count(group) == IDS, "all are listed")
-        return self.dues(group)
+            failed = sum(isinstance(each, Exception) for each in client.schedule_many(requests))
+        assert not failed
+        wait_for(lambda: self.count(group) == count, "all are listed")
 
     def count(self, group: str) -> int:
         found: int = self.run("list", "--group", group, "--count")["messages"]
@@ -136,8 +146,14 @@ def test_a_group_is_fired(desk: Desk) -> None:
         for number in range(3):
             client.schedule(topic, b"v", in_="1h", id=f"fired-{number}", group="fired")
         client.schedule(topic, b"v", cron="@yearly", id="fired-series", group="fired")
-    wait_for(lambda: desk.count("fired") == 4, "all are listed")
-    assert desk.run("fire", "--group", "fired", "--yes")["verdicts"] == {"rescheduled": 4}
+    for op, id in (("send", ("--id", "fired-by-shell")), ("replace", ("fired-0",))):
+        named = (op, *id, "--topic", topic, "--in", "1h", "--group", "fired", "v")
+        done = delayd_in_process(*named, *desk.kafka)
+        assert done.returncode == 0, done.stderr
+    wait_for(lambda: desk.count("fired") == 5, "all are listed")
+    shown = delayd_in_process("list", "--group", "fired", "--limit", "4", *desk.admin)
+    assert len(shown.stdout.splitlines()) == 4 and "there are more" in shown.stderr
+    assert desk.run("fire", "--group", "fired", "--yes")["verdicts"] == {"rescheduled": 5}
     late = desk.run("reschedule", "--group", "fired", "--in", "1h", "--yes", code=1)
     assert late["verdicts"]["rejected"] == 1, "the series, which goes on, is not moved"
 
@@ -163,3 +179,36 @@ def test_what_the_cluster_would_refuse_is_sent_nowhere(desk: Desk, tmp_path: Pat
     done = delayd_in_process(*job, "--yes", *desk.kafka, *desk.admin)
     assert done.returncode == 1 and "max_delay" in done.stderr, done.stderr
     assert desk.buffered() == before
+
+
+@pytest.mark.rehearsal
+def test_a_million_ids_are_cancelled_in_bounded_memory(
+    kafka_and_etcd: LocalCluster, tmp_path: Path
+) -> None:
+    """`DELAYD_GROUP_IDS` for another number. What it took is printed (`-s`)."""
+    count = int(os.environ.get("DELAYD_GROUP_IDS", "1000000"))
+    cluster = make_cluster(kafka_and_etcd, tmp_path)
+    node = cluster.node(1, api_anonymous_reads=True)
+    with running([node]):
+        desk = Desk(cluster, node, tmp_path)
+        desk.schedule("all", count)
+        out = tmp_path / "said"
+        job = ("cancel", "--group", "all", "--job", str(tmp_path / "job"), "--yes", "--json")
+        began_s = time.monotonic()
+        with out.open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "delayd.cli", *job, *desk.kafka, *desk.admin], stdout=said
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        took_s, most_kib = time.monotonic() - began_s, usage.ru_maxrss
+        print(f"{count} ids: {took_s:.0f} s, {most_kib // 1024} MiB, {usage.ru_utime:.0f} s of CPU")
+        report = json.loads(out.read_text())
+        assert (process.returncode, report["verdicts"]) == (0, {"cancelled": count})
+        assert most_kib < MEMORY_KIB_MAX
+        wait_for(lambda: desk.count("all") == 0, "nothing is left of it")
+        options = ("--etcd", cluster.etcd, "--cluster", cluster.name, *desk.kafka)
+        done = delayd_in_process("audit", "--json", *options, "--cluster-key", CLUSTER_KEY)
+        audit = json.loads(done.stdout)
+    assert (audit["verdict"], audit["cancelled"], audit["found"]) == ("ok", count, {})
+    assert audit["marks"] == {"cancelled": count}
