@@ -255,7 +255,6 @@ def _groups(plan: Plan, number: int, at_ms: int, due_ms: int) -> None:
     plan.send("other group", at_ms + 50, id, *named, header("group", "b-group"))
     plan.send("group alone", at_ms, "k", *named[1:], group)
     plan.send("long group", at_ms, id, *named, header("group", "g" * 257))
-    plan.send("group of a cancel", at_ms, id, header("id", id), header("op", "cancel"), group)
 
 
 def send_series(plan: Plan, number: int) -> None:
