@@ -106,6 +106,11 @@ class Message:
         return self.source if self.root is None else self.root.source
 
     @property
+    def group(self) -> str:
+        """Of the user's own request."""
+        return (self.root or self).asked.group
+
+    @property
     def record(self) -> Logged:
         """The user's own."""
         return self.asked.record
@@ -140,6 +145,7 @@ class Message:
         source = fields.get("source", "")
         wanted = {
             "id": self.asked.id,
+            "group": self.group or None,
             "due": str(content.due_ms),
             "planned": str(self.earliest_ms) if self.asked.window and not self.is_moved else None,
             "source": source,
@@ -310,7 +316,8 @@ class Model:
         due_ms = message.moved_to.get(asked.moved_by)
         at_ms = asked.next_due_ms if asked.series else asked.content.due_ms
         before = message.content._replace(due_ms=0)
-        if due_ms != at_ms or asked.content._replace(due_ms=0) != before:
+        is_same = asked.content._replace(due_ms=0) == before and asked.group == message.group
+        if due_ms != at_ms or not is_same:
             what = f"due at {at_ms}, not {due_ms}; {asked.content}, and was {message.content}"
             self.faults.append(f"{asked.source}: is not what {asked.moved_by} asked for: {what}")
         self.family_of[asked.source] = message
@@ -353,6 +360,8 @@ class Model:
         """Return whether a continuation carries its message; of a series but for the time."""
         assert asked.content is not None
         before = message.content
+        if asked.group != message.group:
+            return False
         if not asked.series:
             return asked.content == before
         is_next = asked.content.due_ms >= before.due_ms

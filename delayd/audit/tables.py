@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
-    *("receipt", "window", "planned"),
+    *("receipt", "window", "planned", "group"),
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
@@ -113,6 +113,7 @@ REQUESTS: Final = _table(
     by_ms=_LONG,  # of a reschedule: by how much later; its due_ms is null then
     moved_by=_LONG,  # of a continuation: offset of the reschedule or fire that it carries out
     own_ms=_LONG,  # of an occurrence that was fired: when it is due by the expression
+    group=_TEXT,  # the name that it shares with others; null: none
 )
 """One row for each record of the buffer."""
 
@@ -191,6 +192,7 @@ DELIVERIES: Final = _table(
     origin=_TEXT,
     attempt=_INT,
     occurrence=_INT,
+    group=_TEXT,
     flaw=_TEXT,  # headers of delayd's that do not belong there
 )
 """One row for each record of a target that has a `delayd-source`."""

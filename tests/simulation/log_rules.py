@@ -62,6 +62,8 @@ class Request:
     """How much later than planned it is still worth delivering, as it was written."""
     window: str = ""
     """How far its due time is spread, as it was written."""
+    group: str = ""
+    """A name that it shares with others."""
     planned_ms: int = 0
     """Where in the window it is to be delivered; else as asked."""
     series: str = ""
@@ -236,11 +238,13 @@ class Rules:
         self._sent: dict[str, tuple[object, ...]] = {}
         """By source: what must be the same for two requests to be."""
         for request in requests:
-            if (request.has_wishes and not self._knows(5, request, rules_version)) or (
-                request.series and not self._knows(6, request, rules_version)
+            if (
+                (request.has_wishes and not self._knows(5, request, rules_version))
+                or (request.series and not self._knows(6, request, rules_version))
+                or (request.group and not self._knows(7, request, rules_version))
             ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
-                request = replace(request, late="", window="", series="")
+                request = replace(request, late="", window="", series="", group="")
             if request.op in MOVES and not self._knows(7, request, rules_version):
                 request = replace(request, op="schedule", expects="answer")
             self.by_source[request.source] = request
@@ -251,6 +255,7 @@ class Rules:
             sent = (
                 *(request.topic, request.value, request.asked, request.late, request.window),
                 "" if request.op == "continue" else request.series,
+                request.group,
             )
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)

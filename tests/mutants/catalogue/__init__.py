@@ -4,6 +4,7 @@ from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.cancel_on import CANCEL_ON
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
+from mutants.catalogue.groups import GROUPS
 from mutants.catalogue.http_api import HTTP_API
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.markers import MARKERS
@@ -45,5 +46,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *CANCEL_ON,
     *SERIES,
     *RESCHEDULES,
+    *GROUPS,
 )
 """In the order of docs/design/mutants.md."""
