@@ -182,6 +182,7 @@ def test_what_the_cluster_would_refuse_is_sent_nowhere(desk: Desk, tmp_path: Pat
 
 
 @pytest.mark.rehearsal
+@pytest.mark.timeout(7_200)
 def test_a_million_ids_are_cancelled_in_bounded_memory(
     kafka_and_etcd: LocalCluster, tmp_path: Path
 ) -> None:
