@@ -154,6 +154,7 @@ def test_a_group_is_fired(desk: Desk) -> None:
     shown = delayd_in_process("list", "--group", "fired", "--limit", "4", *desk.admin)
     assert len(shown.stdout.splitlines()) == 4 and "there are more" in shown.stderr
     assert desk.run("fire", "--group", "fired", "--yes")["verdicts"] == {"rescheduled": 5}
+    wait_for(lambda: desk.count("fired") == 1, "the next occurrence is listed, and nothing else")
     late = desk.run("reschedule", "--group", "fired", "--in", "1h", "--yes", code=1)
     assert late["verdicts"]["rejected"] == 1, "the series, which goes on, is not moved"
 
