@@ -28,7 +28,7 @@ RUN python3 -m venv /opt/delayd \
       --only-binary :all: ${offline:-} . \
  && rm /opt/delayd/bin/pip* \
  && sh slim.sh /opt/delayd/lib/python3*/site-packages \
- && /opt/delayd/bin/python -c "import delayd.cli, delayd.node.node, zstandard; \
+ && /opt/delayd/bin/python -c "import delayd.commands.cli, delayd.node.node, zstandard; \
 from pathlib import Path; from delayd.node.export.rows import PendingFile; \
 PendingFile(Path('/tmp/export')).finish(node='build', step=0)"
 

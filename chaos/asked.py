@@ -83,6 +83,8 @@ class Asked:
     """As it was written: how far its due time is spread."""
     planned_ms: int | None = None
     """Where in the window it is to be delivered, Unix ms."""
+    group: str = ""
+    """A name that it shares with others."""
     series: tuple[str, ...] = ()
     """Of a series: expression, zone, end and catch-up, as they were written."""
     occurrence: int = 0
@@ -121,7 +123,9 @@ class Asked:
     def is_as(self, other: "Asked") -> bool:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
-        wishes = [(each.late, each.window, each.series, each.local) for each in (self, other)]
+        wishes = [
+            (each.late, each.window, each.group, each.series, each.local) for each in (self, other)
+        ]
         same_times = self.times == other.times and wishes[0] == wishes[1]
         return same_times and self.content.asked == other.content.asked
 
@@ -156,6 +160,7 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
         is_told="receipt" in fields,
         late=late,
         late_ms=span_ms(late) if late else None,
+        group=fields.get("group", ""),
         series=series_of(fields),
         state="no" if local else "on",
         local=local,
@@ -195,6 +200,7 @@ def read_continuation(record: Logged) -> Asked:
         refers_to=f"{record.partition}/{fields['continues']}",
         is_told="receipt" in fields,
         late_ms=span_ms(fields["late"]) if "late" in fields else None,
+        group=fields.get("group", ""),
         series=series_of(fields),
         occurrence=int(fields.get("occurrence", 0)),
         state=fields.get("resolved", fields.get("series", "on")),

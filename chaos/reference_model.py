@@ -107,6 +107,11 @@ class Message:
         return self.source if self.root is None else self.root.source
 
     @property
+    def group(self) -> str:
+        """Of the user's own request."""
+        return (self.root or self).asked.group
+
+    @property
     def record(self) -> Logged:
         """The user's own."""
         return self.asked.record
@@ -142,6 +147,7 @@ class Message:
         source = fields.get("source", "")
         wanted = {
             "id": self.asked.id,
+            "group": self.group or None,
             "due": str(content.due_ms),
             "planned": str(self.earliest_ms) if self.asked.window and not self.is_moved else None,
             "source": source,
@@ -295,8 +301,10 @@ class Model:
             before = message.newest.rank[0]
             if message.moving is not None:
                 before = message.moved_to[message.moving.asked.source]
-            new_ms = asked.new_due_ms if asked.by_ms is None else before + asked.by_ms
-            message.moved_to[asked.source] = max(0, new_ms)
+            new_ms = asked.new_due_ms
+            if asked.by_ms is not None:
+                new_ms = max(asked.record.append_ms, before + asked.by_ms)
+            message.moved_to[asked.source] = new_ms
             message.moving = marker
 
     def _free(self, asked: Asked) -> None:
@@ -314,7 +322,8 @@ class Model:
         due_ms = message.moved_to.get(asked.moved_by)
         at_ms = asked.next_due_ms if asked.series else asked.content.due_ms
         before = message.content._replace(due_ms=0)
-        if due_ms != at_ms or asked.content._replace(due_ms=0) != before:
+        is_same = asked.content._replace(due_ms=0) == before and asked.group == message.group
+        if due_ms != at_ms or not is_same:
             what = f"due at {at_ms}, not {due_ms}; {asked.content}, and was {message.content}"
             self.faults.append(f"{asked.source}: is not what {asked.moved_by} asked for: {what}")
         self.family_of[asked.source] = message
@@ -357,6 +366,8 @@ class Model:
         """Return whether a continuation carries its message; of a series but for the time."""
         assert asked.content is not None
         before = message.content
+        if asked.group != message.group:
+            return False
         if asked.local:
             is_same = asked.content._replace(due_ms=0) == before._replace(due_ms=0)
             return is_same and self._is_resolved(message.newest, asked)

@@ -142,7 +142,8 @@ def install(tree: Path, folder: str, version: str, extra: str | None = None) -> 
     (programs / "python").symlink_to("python3")
     program = programs / "delayd"
     program.write_text(
-        f"#!/{HOME}/bin/python3\nimport sys\n\nfrom delayd.cli import main\n\nsys.exit(main())\n"
+        f"#!/{HOME}/bin/python3\nimport sys\n\n"
+        "from delayd.commands.cli import main\n\nsys.exit(main())\n"
     )
     program.chmod(0o755)
     (tree / "data").mkdir()

@@ -17,15 +17,17 @@ class Turn:
         self._lets_reclaim = lets_reclaim
         self._read_ms: int | None = None
         """When etcd last said who leads."""
+        self._back_ms: int | None = None
+        """When etcd answered this node after it had not for as long as a lease lasts."""
         self._absent_since_ms: int | None = None
         self._was_away = False
-        """Had etcd not answered for as long as a lease lasts when the key was found absent?"""
+        """Was etcd back for less than a lease lasts when the key was found absent?"""
         self._not_before_ms = 0
         self.is_behind = False
 
     def forget(self, now_ms: int) -> None:
         """Take note that somebody leads, or did until now: an absence begins anew."""
-        self._read_ms = now_ms
+        self._note_read(now_ms)
         self._absent_since_ms = None
 
     def cool_down(self, now_ms: int, reason: ResignReason) -> None:
@@ -36,14 +38,15 @@ class Turn:
     def has_come(self, now_ms: int, *, has_died: bool) -> bool:
         """Return whether to campaign now that the key was read absent. `has_died`: the last master
         is known to be dead."""
-        unread_ms = 0 if self._read_ms is None else now_ms - self._read_ms
-        self._read_ms = now_ms
-        is_back = unread_ms >= self._times.lease_ttl_s * 1_000
-        if self._absent_since_ms is None or is_back:
+        self._note_read(now_ms)
+        if self._absent_since_ms is None or self._back_ms == now_ms:
             # Nobody knows what was there while etcd was away.
             self._absent_since_ms = now_ms
-            self._was_away = is_back
-        # An etcd that was away may have lost the key of who still leads.
+            self._was_away = (
+                self._back_ms is not None and now_ms - self._back_ms < self._lease_ttl_ms
+            )
+        # An etcd that was away may have lost the key of who still leads, or lose it in a moment:
+        # it still has a lease that ran out meanwhile until it looks for such ones.
         goes_last = self._lets_reclaim and self._was_away and not has_died
         # Nodes yield to others in rolling updates, and nobody is killed in those.
         yield_polls = 0 if has_died else self._times.yield_polls
@@ -51,3 +54,12 @@ class Turn:
         return now_ms >= max(
             self._not_before_ms, self._absent_since_ms + polls * self._times.poll_ms
         )
+
+    @property
+    def _lease_ttl_ms(self) -> int:
+        return self._times.lease_ttl_s * 1_000
+
+    def _note_read(self, now_ms: int) -> None:
+        if self._read_ms is not None and now_ms - self._read_ms >= self._lease_ttl_ms:
+            self._back_ms = now_ms
+        self._read_ms = now_ms

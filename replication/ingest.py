@@ -33,8 +33,7 @@ A is the time as of which a record is judged: its append time, or log time L if 
 (+) and was due within the id memory before A: by then nodes may have forgotten the kill. By rules 2
 and 3 however long ago.
 
-(#) and none is of a series or a local time that goes on: that is pending until it ends, is final or
-is killed. What is held for a reschedule is pending too.
+(#) and none goes on (`LiveMessage.goes_on`). What is held for a reschedule is pending too.
 
 (-) as long as the log does not say what came of it; it takes the id only while ids are remembered.
 A cancel, a replace and another reschedule kill what is held, too (docs/design/rescheduling.md).
@@ -170,7 +169,7 @@ class PendingReply(IntEnum):
     SCHEDULED = 5
     """A redrive always gets a reply: its sender must know if it was the first."""
     UNMOVABLE = 6
-    """A series is pending under the id, or a local time and it asks for `delayd-by`."""
+    """What is pending has no due time of its own: a series, or a local time for `delayd-by`."""
     TOO_FAR = 7
     """A reschedule would put it off beyond the longest delay."""
 
@@ -287,7 +286,7 @@ def ingest(
             return decision._replace(id=decision.id._replace(replaced_by=offset))
         return _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
     if op is Op.RESCHEDULE:
-        return _reschedule(offset, after, as_of_ms, asked, known, id_memory_ms)
+        return _reschedule(offset, append_ms, after, asked, known, id_memory_ms)
     if op is Op.CONTINUE:
         is_recent = asked.continued_due_ms + id_memory_ms >= as_of_ms or not is_steady
         if known.killed_by is None:
@@ -419,10 +418,10 @@ def _mark(
 
 
 def _reschedule(
-    offset: int, after: LogState, as_of_ms: int, asked: Asked, known: Known, id_memory_ms: int
+    offset: int, append_ms: int, after: LogState, asked: Asked, known: Known, id_memory_ms: int
 ) -> Decision:
     """Decide a reschedule: a marker that kills what is live, and keeps the id for it."""
-    id = known.id
+    id, as_of_ms = known.id, after.as_of_ms(append_ms)
     counting = held_counting(id, as_of_ms, id_memory_ms)
     of_series = SERIES in [*(m.goes_on for m in counting), *(m.goes_on for m in id.live)]
     is_open = asked.by_ms is not None and any(m.goes_on for m in id.live)
@@ -434,8 +433,9 @@ def _reschedule(
         return Decision(None, PendingReply.TOO_FAR, after)
     old_ms = (*(each.new_due_ms for each in id.held), *(m.due_ms for m in id.live))
     by_ms, new_ms, latest_ms = asked.by_ms, asked.due_ms, asked.latest_ms
+    # Earlier than now is now: what is due before it is asked for is late, and forgotten, at once.
     dues_ms = tuple(
-        (due_ms, new_ms if by_ms is None else max(0, min(due_ms + by_ms, latest_ms)))
+        (due_ms, new_ms if by_ms is None else max(append_ms, min(due_ms + by_ms, latest_ms)))
         for due_ms in old_ms
     )
     killed = killed_of(id)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("delayd/", "replication/")
 """All that the wheel has, beside what describes it."""
 MUST_HAVE = (
-    "delayd/cli.py",
+    "delayd/commands/cli.py",
     "delayd/testing/fixtures.py",
     "delayd/node/monitoring/console/index.html",
     "replication/frontier.py",
@@ -58,7 +58,7 @@ def look_into_wheel(file: Path) -> None:
         [described] = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(wheel.read(described))
         [entries] = [name for name in names if name.endswith("/entry_points.txt")]
-        assert b"delayd = delayd.cli:main" in wheel.read(entries)
+        assert b"delayd = delayd.commands.cli:main" in wheel.read(entries)
     about = described.split("/")[0] + "/"
     strange = [name for name in names if not name.startswith((*PACKAGES, about))]
     assert not strange, f"what is this: {strange[:5]}"

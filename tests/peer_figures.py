@@ -85,7 +85,15 @@ class Peers:
         while not copies or self.nodes.clock.wall_ms() < end_ms:
             shutil.rmtree(self.data, ignore_errors=True)
             self.data.mkdir()
-            command = (sys.executable, "-m", "delayd.cli", "wheel", "fetch", "--yes", "--json")
+            command = (
+                sys.executable,
+                "-m",
+                "delayd.commands.cli",
+                "wheel",
+                "fetch",
+                "--yes",
+                "--json",
+            )
             told = subprocess.run(
                 [*command, "--config", str(self.config), "--from", self.donor],
                 stdout=subprocess.PIPE,

@@ -51,7 +51,7 @@ def main() -> None:
 
     SystemClock.wall_ms = wall_ms  # type: ignore[method-assign]
 
-    from delayd.cli import main as delayd
+    from delayd.commands.cli import main as delayd
 
     sys.argv[0] = "delayd"
     delayd()

@@ -159,7 +159,7 @@ class ProcessCluster:
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
         folder, state = self._folder.path, self._state()
         [etcd] = state.of(Kind.ETCD)
-        program = "delayd.cli" if barriers_max is None else "chaos.processes.dying_switch"
+        program = "delayd.commands.cli" if barriers_max is None else "chaos.processes.dying_switch"
         command = (sys.executable, "-m", program, "upgrade", "rules")
         options = ("--bootstrap", self.bootstrap, "--etcd", etcd.address, "--cluster", CLUSTER_NAME)
         told = {

@@ -9,8 +9,8 @@ import signal
 from typing import Any, Final
 
 from delayd.bus import Bus
-from delayd.cli import main
 from delayd.cluster import rules_switch
+from delayd.commands.cli import main
 from delayd.request.internal import BufferRecord
 
 BARRIERS_VARIABLE: Final = "CHAOS_BARRIERS_MAX"

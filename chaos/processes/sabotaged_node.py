@@ -166,7 +166,7 @@ def main() -> None:
     with Path(os.environ[FILE_VARIABLE]).open("r+b") as file:
         setting = mmap.mmap(file.fileno(), 1)
     break_it(lambda sabotage: setting[0] == sabotage)
-    from delayd.cli import main as delayd
+    from delayd.commands.cli import main as delayd
 
     sys.argv[0] = "delayd"
     delayd()

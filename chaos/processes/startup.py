@@ -69,7 +69,7 @@ class Plan:
             harm.mount_disk(data.parent)
             settings |= {"data_dir": str(data), "disk_free_min_bytes": harm.FREE_MIN_BYTES}
         assert not (self.needs.is_clocked and self.sabotage_file), "one launcher at a time"
-        launcher, env = "delayd.cli", {"PYTHONPATH": str(ROOT)}
+        launcher, env = "delayd.commands.cli", {"PYTHONPATH": str(ROOT)}
         if number == IN_PYTHON and native.SWITCH not in os.environ:
             env[native.SWITCH] = "0"
         if self.needs.is_clocked:
@@ -89,7 +89,7 @@ class Plan:
             settings=settings,
             env=env,
         )
-        after = part.command.index("delayd.cli") + 1
+        after = part.command.index("delayd.commands.cli") + 1
         command = (sys.executable, "-m", launcher, *part.command[after:])
         if self.addresses is not None:
             command = self.addresses.command(command)

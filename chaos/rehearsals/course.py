@@ -153,7 +153,7 @@ class Course:
     def run(self, *arguments: str) -> dict[str, Any]:
         """Run a command of delayd that answers in JSON; while something is not forgotten yet,
         again. BackendError if it is not content."""
-        command = (sys.executable, "-m", "delayd.cli", *arguments, "--json")
+        command = (sys.executable, "-m", "delayd.commands.cli", *arguments, "--json")
         until_s = time.monotonic() + TIMEOUT_S
         while True:
             env = environment_for({}, self.cluster.directory)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 CONTROL_HEADERS: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "op", "id", "redrive"),
-    *("receipt", "window", "planned"),
+    *("receipt", "window", "planned", "group"),
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     *("fired", "source", "origin", "attempt", "occurrence"),
@@ -116,6 +116,7 @@ REQUESTS: Final = _table(
     clock=_TEXT,  # of a local time: what the clock of `zone` is to show
     resolved=_TEXT,  # of a local time: no, expected, final, over
     is_open=_BOOL,  # of a local time: must another record of it follow?
+    group=_TEXT,  # the name that it shares with others; null: none
 )
 """One row for each record of the buffer."""
 
@@ -195,6 +196,7 @@ DELIVERIES: Final = _table(
     attempt=_INT,
     occurrence=_INT,
     local=_TEXT,  # of a local time: that and its zone
+    group=_TEXT,
     flaw=_TEXT,  # headers of delayd's that do not belong there
 )
 """One row for each record of a target that has a `delayd-source`."""

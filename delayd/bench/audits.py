@@ -122,7 +122,7 @@ def _audit(cluster: LocalCluster, messages: int, bare_s: float, measured: Measur
     with said.open("wb") as out, log.open("wb") as err:
         begun_ms = clock.monotonic_ms()
         process = subprocess.Popen(
-            [sys.executable, "-m", "delayd.cli", *command],
+            [sys.executable, "-m", "delayd.commands.cli", *command],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

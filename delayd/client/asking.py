@@ -60,6 +60,9 @@ class Options(TypedDict, total=False):
     window: Span | None
     """It may go out so much later: spread evenly, so that a crowd is no peak. Needs rules version
     5."""
+    group: str | None
+    """A name that it shares with others, by which all of them are listed, cancelled and moved.
+    Needs an id, and rules version 7."""
     cron: str | None
     """It recurs: five fields, six with seconds first, or `@daily` and its like. Needs rules version
     6."""
@@ -124,6 +127,7 @@ def ask(
     receipts: bool = False,
     late: Span | None = None,
     window: Span | None = None,
+    group: str | None = None,
     cron: str | None = None,
     zone: str | None = None,
     until: Moment | None = None,
@@ -148,6 +152,8 @@ def ask(
         pairs.append(("delayd-late", _delay(late)))
     if window is not None:
         pairs.append(("delayd-window", _delay(window)))
+    if group is not None:
+        pairs.append(("delayd-group", _bytes("group", group)))
     record_key = _bytes("key", key)
     if id is not None:
         delivered_key, record_key = record_key, _id(id)
@@ -344,6 +350,7 @@ class Request:
     receipts: bool = False
     late: Span | None = None
     window: Span | None = None
+    group: str | None = None
     cron: str | None = None
     zone: str | None = None
     until: Moment | None = None

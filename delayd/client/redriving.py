@@ -6,14 +6,14 @@ Invariants: redrives are sent in the order in which they come, so that letters o
 theirs; UNDER_WAY_MAX are under way; an answer is the receipt of the very request that was sent.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from delayd.client.answering import answers
 from delayd.client.asking import Ask
 from delayd.client.connection import VERDICT_TIMEOUT_MS, Connected
-from delayd.client.outcomes import Sent, Verdict
-from delayd.client.verdicts import EARLY_MAX, Deadline, Ticket
+from delayd.client.outcomes import Verdict
+from delayd.client.verdicts import EARLY_MAX
 from delayd.errors import DelaydError
 from delayd.request import Op
 from delayd.request.redrives import Redrive
@@ -35,46 +35,18 @@ class Redriver(Connected):
         have been sent. `timeout_ms` counts from the sending of each. Lazy, as
         `Client.schedule_many`.
         """
-        under_way: deque[Ticket | DelaydError] = deque()
-        try:
-            for each in redrives:
-                under_way.append(self._send(each, timeout_ms))
-                if len(under_way) >= UNDER_WAY_MAX:
-                    yield _outcome(under_way.popleft())
-            while under_way:
-                yield _outcome(under_way.popleft())
-        finally:
-            for left in under_way:
-                if not isinstance(left, DelaydError):
-                    left.close()
-
-    def _send(self, redrive: Redrive, timeout_ms: int) -> Ticket | DelaydError:
-        asked = Ask(
-            redrive.key,
-            redrive.value,
-            redrive.headers,
-            asked_ms=0,
-            relative=False,
-            op=Op.REDRIVE,
-            id=redrive.told,
-            partition=redrive.partition,
-        )
-        self._outbox.check_buffer()
-        ticket = self._verdicts.ticket(asked, Deadline.after(timeout_ms))
-        try:
-            ticket.wait_until_ready()
-            self._outbox.send(Sent, asked).add_done_callback(ticket.follow)
-        except DelaydError as error:
-            ticket.close()
-            return error
-        return ticket
+        asked = map(_asked, redrives)
+        return answers(self._connection, asked, timeout_ms, UNDER_WAY_MAX)
 
 
-def _outcome(sent: Ticket | DelaydError) -> Verdict | DelaydError:
-    if isinstance(sent, DelaydError):
-        return sent
-    with sent as ticket:
-        try:
-            return ticket.wait()
-        except DelaydError as error:
-            return error
+def _asked(redrive: Redrive) -> Ask:
+    return Ask(
+        redrive.key,
+        redrive.value,
+        redrive.headers,
+        asked_ms=0,
+        relative=False,
+        op=Op.REDRIVE,
+        id=redrive.told,
+        partition=redrive.partition,
+    )

@@ -57,7 +57,8 @@ def opened(
     parts = urllib.parse.urlsplit(url)
     connection = _connection(parts, timeout_s)
     try:
-        connection.request(method, parts.path, body, dict(headers or {}))
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        connection.request(method, path, body, dict(headers or {}))
         with connection.getresponse() as response:
             yield response
     finally:

@@ -57,7 +57,7 @@ def show(
     known = known_of_id(
         id,
         open_bus(bootstrap, security.properties()),
-        _admin_ports(admin, etcd, cluster, security),
+        nodes_to_ask(admin, etcd, cluster, security),
         SystemClock(),
         buffer=topic_names(prefix).buffer,
         dead=topic_names(prefix).dead,
@@ -86,7 +86,7 @@ def pending(
 
     Example: delayd pending --by topic --etcd http://127.0.0.1:2379
     """
-    found = pending_of(_admin_ports(admin, etcd, cluster, load_security(config)))
+    found = pending_of(nodes_to_ask(admin, etcd, cluster, load_security(config)))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -99,9 +99,10 @@ def pending(
     typer.echo(f"{found['total']:>14,}  pending, as {found['node']} counts")
 
 
-def _admin_ports(
+def nodes_to_ask(
     admin: str | None, etcd: str | None, cluster: str, security: Security
 ) -> tuple[str, ...]:
+    """Return the admin ports of the node that is named, or of all that etcd knows."""
     if admin is not None:
         return admin_ports(None, admin)
     named = coordination_if_named(endpoints(etcd), cluster, security, must_answer=True)

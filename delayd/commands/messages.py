@@ -1,4 +1,4 @@
-"""`delayd send`, `cancel`, `replace`, `fire`, `reschedule`, `show` and `pending`."""
+"""`delayd send` and `replace`."""
 
 import json
 import os
@@ -11,13 +11,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from delayd.client import Client, Scheduled, Sent, Verdict, cancel_record
+from delayd.client import Client, Scheduled, Sent, Verdict
 from delayd.client.asking import (
     Ask,
     Options,
     ask,
-    ask_fire,
-    ask_reschedule,
     refuse_beyond,
 )
 from delayd.cluster.connect import open_bus
@@ -29,10 +27,10 @@ from delayd.config.cli_options import (
     AsJson,
     At,
     Bootstrap,
-    By,
     Catchup,
     Config,
     Cron,
+    Group,
     In,
     Key,
     Late,
@@ -85,6 +83,7 @@ def send(
     ] = None,
     late: Late = None,
     window: Window = None,
+    group: Group = None,
     cron: Cron = None,
     zone: Zone = None,
     until: Until = None,
@@ -106,74 +105,16 @@ def send(
     """
     content = _content(value, value_from)
     options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
-    options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts or wait}
-    client = _client(bootstrap, prefix, config, Asked(topic, content, options, id))
+    options |= {
+        "zone": zone,
+        "until": until,
+        "catchup": catchup,
+        "receipts": receipts or wait,
+        "group": group,
+    }
+    client = client_of(bootstrap, prefix, config, Asked(topic, content, options, id))
     send = partial(client.schedule, topic, content, id=id, **options)
-    _carry_out(client, send, wait, timeout_s, as_json)
-
-
-def cancel(
-    id: Id,
-    bootstrap: Bootstrap,
-    wait: Wait = False,
-    timeout_s: TimeoutS = WAIT_S_DEFAULT,
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cancel what is pending under an id. With --wait, exit 1 if it was not cancelled.
-
-    Example: delayd cancel order-7 --wait
-    """
-    cancel_record(id)  # refuses what cannot be an id
-    client = _client(bootstrap, prefix, config)
-    _carry_out(client, partial(client.cancel, id), wait, timeout_s, as_json)
-
-
-def fire(
-    id: Id,
-    bootstrap: Bootstrap,
-    wait: Wait = False,
-    timeout_s: TimeoutS = WAIT_S_DEFAULT,
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Deliver what is pending under an id now, once. With --wait, exit 1 if it was too late.
-
-    Of a series, the current occurrence is delivered, and the series goes on.
-
-    Example: delayd fire order-7 --wait
-    """
-    client = _client(bootstrap, prefix, config, record=ask_fire(id))
-    _carry_out(client, partial(client.fire, id), wait, timeout_s, as_json)
-
-
-def reschedule(
-    id: Id,
-    bootstrap: Bootstrap,
-    at: At = None,
-    in_: In = None,
-    by: By = None,
-    wait: Wait = False,
-    timeout_s: TimeoutS = WAIT_S_DEFAULT,
-    prefix: Prefix = "delayd-",
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Give what is pending under an id another due time. With --wait, exit 1 if it was too late.
-
-    Example: delayd reschedule order-7 --by +10m --wait
-    """
-    if sum(each is not None for each in (at, in_, by)) != 1:
-        raise ConfigError(
-            "give exactly one of --at, --in and --by",
-            remedy="--at is a time, --in a delay from now on, --by how much later it is due",
-        )
-    asked = ask_reschedule(id, at=at, in_=in_, by=by)
-    client = _client(bootstrap, prefix, config, record=asked)
-    send = partial(client.reschedule, id, at=at, in_=in_, by=by)
-    _carry_out(client, send, wait, timeout_s, as_json)
+    carry_out(client, send, wait, timeout_s, as_json)
 
 
 def replace(
@@ -188,6 +129,7 @@ def replace(
     partition: Partition = None,
     late: Late = None,
     window: Window = None,
+    group: Group = None,
     cron: Cron = None,
     zone: Zone = None,
     until: Until = None,
@@ -207,10 +149,16 @@ def replace(
     """
     content = _content(value, value_from)
     options = _options(in_, at, cron, key=key, partition=partition, late=late, window=window)
-    options |= {"zone": zone, "until": until, "catchup": catchup, "receipts": receipts}
-    client = _client(bootstrap, prefix, config, Asked(topic, content, options, id, Op.REPLACE))
+    options |= {
+        "zone": zone,
+        "until": until,
+        "catchup": catchup,
+        "receipts": receipts,
+        "group": group,
+    }
+    client = client_of(bootstrap, prefix, config, Asked(topic, content, options, id, Op.REPLACE))
     send = partial(client.replace, id, topic, content, **options)
-    _carry_out(client, send, wait, timeout_s, as_json)
+    carry_out(client, send, wait, timeout_s, as_json)
 
 
 class Asked(NamedTuple):
@@ -223,7 +171,7 @@ class Asked(NamedTuple):
     op: Op = Op.SCHEDULE
 
 
-def _client(
+def client_of(
     bootstrap: str,
     prefix: str,
     config: Path | None,
@@ -300,7 +248,7 @@ def _content(value: str | None, value_from: Path | None) -> bytes:
         ) from error
 
 
-def _carry_out(
+def carry_out(
     client: Client, send: Callable[..., Any], wait: bool, timeout_s: float, as_json: bool
 ) -> None:
     """Send a request by a method of the client, and show its place or its verdict."""

@@ -50,6 +50,30 @@ Window = Annotated[
     str | None,
     typer.Option("--window", help="Spread it: it may go out so much later than due: 10s, 5m, 2h."),
 ]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", help="Name that it shares with others; needs an id."),
+]
+OfGroup = Annotated[
+    str | None,
+    typer.Option("--group", help="In place of an id: each id that is pending in this group."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Of a group: say how many are pending, and send nothing.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Of a group: do it.")]
+JobFile = Annotated[
+    Path | None,
+    typer.Option("--job", help="Of a group: the journal, from which a second run goes on."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="DELAYD_API_TOKEN",
+        help="Token of the HTTP API, unless nodes let everybody read.",
+    ),
+]
 Cron = Annotated[
     str | None,
     typer.Option("--cron", help="It recurs: '0 9 * * MON-FRI', six fields with seconds, @daily."),

@@ -13,7 +13,7 @@ Threads: every call holds the server's lock, so calls have one total order.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -58,7 +58,10 @@ class _Stored:
 @dataclass(frozen=True, slots=True)
 class _Granted:
     ttl_ms: int
+    runs_out_ms: int
+    """From then on it is not renewed."""
     ends_ms: int
+    """Its keys are there until then."""
 
 
 class MemoryEtcd:
@@ -110,9 +113,14 @@ class MemoryEtcd:
         """Fail every call of every client until `resume`; leases keep expiring."""
         self._paused = True
 
-    def resume(self) -> None:
-        """Answer again."""
-        self._paused = False
+    def resume(self, looks_in_ms: int = 0) -> None:
+        """Answer again; one that was frozen looks only so many ms later which leases have ended."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            for lease_id, granted in self._leases.items():
+                if granted.ends_ms <= now_ms:
+                    self._leases[lease_id] = replace(granted, ends_ms=now_ms + looks_in_ms)
+            self._paused = False
 
     def apply_late(self) -> None:
         """Carry out, in order, the calls that failed with Outcome.LATE."""
@@ -156,7 +164,7 @@ class MemoryEtcd:
     def renew(self, lease_id: int) -> int | None:
         """Return the TTL in ms that runs from now, or None for a dead lease."""
         granted = self._leases.get(lease_id)
-        if granted is None:
+        if granted is None or self._clock.monotonic_ms() >= granted.runs_out_ms:
             return None
         self._start(lease_id, granted.ttl_ms)
         return granted.ttl_ms
@@ -208,8 +216,8 @@ class MemoryEtcd:
         }
 
     def _start(self, lease_id: int, ttl_ms: int) -> None:
-        ends_ms = self._clock.monotonic_ms() + ttl_ms + self._expiry_lag_ms
-        self._leases[lease_id] = _Granted(ttl_ms, ends_ms)
+        runs_out_ms = self._clock.monotonic_ms() + ttl_ms
+        self._leases[lease_id] = _Granted(ttl_ms, runs_out_ms, runs_out_ms + self._expiry_lag_ms)
 
 
 class MemoryCoordination:

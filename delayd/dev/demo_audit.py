@@ -56,7 +56,7 @@ def audit(
 ) -> Proof:
     """Audit the running cluster of a folder, or the one that the options `where` name, with
     `secrets` in its environment. `tell` gets each task as it begins. Raises ProofError."""
-    command = [sys.executable, "-m", "delayd.cli", "audit", "--json"]
+    command = [sys.executable, "-m", "delayd.commands.cli", "audit", "--json"]
     work = directory / "audit"
     command += [*(where or ("--dir", str(directory))), "--html", str(page), "--work", str(work)]
     tell("auditing: every topic, and the files of every node")

@@ -74,7 +74,7 @@ def plan_node(
     return Part(
         kind=Kind.NODE,
         name=name,
-        command=(sys.executable, "-m", "delayd.cli", "node", "--config", str(file)),
+        command=(sys.executable, "-m", "delayd.commands.cli", "node", "--config", str(file)),
         env=env or {},
         address=f"http://{LOOPBACK}:{port}",
         data=data,

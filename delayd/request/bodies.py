@@ -1,9 +1,10 @@
 """The bodies that the wheel stores, and the records that delayd produces from them.
 
     message body       = (topic, asked due ms, key, value, [[name, value]...], partition, id,
-                          digest, origin, attempt[, [turn ms, since ms] or nil[, [wish...][,
-                          [cron, zone, until ms or nil, catches up, occurrence, state
-                          [, moved ms]] or nil[, [text, zone, state]]]]])
+                          digest, origin, attempt[, [turn ms, since ms] or nil[, [told, late ms
+                          or nil, window ms or nil[, group]][, [cron, zone, until ms or nil,
+                          catches up, occurrence, state[, moved ms]] or nil[, [text, zone,
+                          state]]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
     pending reply body = (dead body or nil, receipt or nil)
@@ -14,9 +15,9 @@ written here and nowhere else: its positions are the constants below, and the ho
 unpack or build a body in one go, check their order against them.
 
 Invariants, the order of headers:
-- delivered: the user's headers in their order, `delayd-id`, `delayd-due`, with a window
-  `delayd-planned`, `delayd-fired`, `delayd-source`; if requeued, `delayd-origin`; of a retry,
-  `delayd-attempt`; of a series, `delayd-occurrence`; of a local time, `delayd-local`;
+- delivered: the user's headers in their order, `delayd-id`, `delayd-group`, `delayd-due`, with a
+  window `delayd-planned`, `delayd-fired`, `delayd-source`; if requeued, `delayd-origin`; of a
+  retry, `delayd-attempt`; of a series, `delayd-occurrence`; of a local time, `delayd-local`;
 - dead letter: the headers of the record, `delayd-reason`, `delayd-detail`, `delayd-source`;
   `delayd-truncated` if the value is left out; of a message that was accepted, `delayd-origin` and,
   if it was tried, `delayd-attempt`; of an occurrence of a series, `delayd-occurrence`.
@@ -93,13 +94,19 @@ def message_body(request: Request) -> tuple[Any, ...]:
     )
     assert topic is not None, "a message without a target cannot be stored"
     body = (topic, asked_due_ms, key, value, headers, partition, id, digest, origin, attempt)
+    wishes = () if request.wishes is None else _stored_wishes(request.wishes)
     if request.local is not None:
-        return (*body, request.turn, request.wishes or (), None, request.local)
+        return (*body, request.turn, wishes, None, request.local)
     if request.series is not None:
-        return (*body, request.turn, request.wishes or (), _stored(request.series))
+        return (*body, request.turn, wishes, _stored(request.series))
     if request.wishes is not None:
-        return (*body, request.turn, request.wishes)
+        return (*body, request.turn, wishes)
     return body if request.turn is None else (*body, request.turn)
+
+
+def _stored_wishes(wishes: Wishes) -> tuple[Any, ...]:
+    """Return wishes as a body has them: a field more of what has a group."""
+    return wishes if wishes.group is not None else wishes[:-1]
 
 
 def _stored(series: Series) -> tuple[Any, ...]:
@@ -164,6 +171,11 @@ def is_occurrence(body: Body) -> bool:
     return series is None or (series.occurrence > 0 and series.state != SeriesState.OVER)
 
 
+def group_of(body: Body) -> str | None:
+    """Return the group of a message body; None without one."""
+    return wishes_of(body).group
+
+
 def planned_of(body: Body, partition: int, offset: int) -> int:
     """Return the planned due time of a stored message (Unix ms): as asked, without a window."""
     window_ms = wishes_of(body).window_ms
@@ -202,8 +214,14 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     headers: Headers = [(name, content) for name, content in pairs]
     if id is not None:
         headers.append(("delayd-id", id.encode()))
+    window_ms = None
+    if len(body) > WISHES:
+        wishes = wishes_of(body)
+        window_ms = wishes.window_ms
+        if wishes.group is not None:
+            headers.append(("delayd-group", wishes.group.encode()))
     headers.append(("delayd-due", b"%d" % asked_due_ms))
-    if len(body) > WISHES and (window_ms := wishes_of(body).window_ms) is not None:
+    if window_ms is not None:
         planned_ms = planned_ms_of(asked_due_ms, window_ms, id or origin or source)
         headers.append(("delayd-planned", b"%d" % planned_ms))
     headers.append(("delayd-fired", b"%d" % fired_ms))
@@ -353,6 +371,8 @@ def wish_headers(wishes: Wishes) -> Headers:
         headers.append(("delayd-late", b"%dms" % wishes.late_ms))
     if wishes.window_ms is not None:
         headers.append(("delayd-window", b"%dms" % wishes.window_ms))
+    if wishes.group is not None:
+        headers.append(("delayd-group", wishes.group.encode()))
     return headers
 
 

@@ -29,6 +29,9 @@ Fields: TypeAlias = Mapping[str, str]
 ID_BYTES_MAX: Final = 256
 """Of an id as UTF-8: a node remembers many ids at once."""
 
+GROUP_BYTES_MAX: Final = ID_BYTES_MAX
+"""Of the name of a group as UTF-8."""
+
 PARTITION_MAX: Final = 2**31 - 1
 """Kafka's partition numbers are int32."""
 
@@ -56,7 +59,7 @@ _OLDER_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLAC
 _OPS = {**_OLDER_OPS, "reschedule": Op.RESCHEDULE, "fire": Op.FIRE}
 _SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
-_COMPARED_WISHES = ("delayd-late", "delayd-window")
+_COMPARED_WISHES = ("delayd-late", "delayd-window", "delayd-group")
 _OF_SERIES = ("delayd-zone", "delayd-until", "delayd-catchup")
 _SERIES_FIELDS: Final = frozenset({"delayd-cron", *_OF_SERIES})
 _NOT_OF_SERIES = (*_DUES, "delayd-window")
@@ -86,9 +89,15 @@ def op_of(fields: Fields, rules_version: int = RULES_VERSION) -> Op:
     takes = _TAKES.get(op)
     for header in fields:
         if header == "delayd-redrive" or (takes is not None and header not in takes):
+            instead = (
+                f", or have delayd {op.slug} --group do so with each id of the group"
+                if header == "delayd-group"
+                else ""
+            )
             raise RefusedError(
                 Reason.UNEXPECTED_HEADER,
-                f"the header {header} has no meaning with delayd-op {op.slug}: leave it out",
+                f"the header {header} has no meaning with delayd-op {op.slug}: leave it out"
+                f"{instead}",
             )
     return op
 
@@ -296,14 +305,39 @@ def target_partition_of(fields: Fields) -> int | None:
 
 def wishes_of(fields: Fields) -> Wishes | None:
     """Return what is asked for beside a delivery; None if nothing is."""
-    if not ("delayd-receipt" in fields or "delayd-late" in fields or "delayd-window" in fields):
+    if not (
+        "delayd-receipt" in fields
+        or "delayd-late" in fields
+        or "delayd-window" in fields
+        or "delayd-group" in fields
+    ):
         return None
     late, window = fields.get("delayd-late"), fields.get("delayd-window")
     return Wishes(
         _is_told(fields.get("delayd-receipt")),
         None if late is None else late_ms_of(late),
         None if window is None else window_ms_of(window),
+        _group_of(fields),
     )
+
+
+def _group_of(fields: Fields) -> str | None:
+    group = fields.get("delayd-group")
+    if group is None:
+        return None
+    if "delayd-id" not in fields:
+        raise RefusedError(
+            Reason.MISSING_ID,
+            "delayd-group needs delayd-id, which is missing: what is done with a group is done with"
+            " each id, so give the message one, or leave delayd-group out",
+        )
+    size = len(group.encode())
+    if size > GROUP_BYTES_MAX:
+        raise RefusedError(
+            Reason.BAD_GROUP,
+            f"delayd-group has {size} bytes: use one of 1 to {GROUP_BYTES_MAX} bytes of UTF-8",
+        )
+    return group
 
 
 def as_sent(fields: Fields) -> tuple[str, ...]:

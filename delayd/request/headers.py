@@ -32,6 +32,9 @@ SERIES_HEADERS: Final = ("delayd-cron", "delayd-zone", "delayd-until", "delayd-c
 RESCHEDULE_HEADERS: Final = ("delayd-by",)
 """Headers of a reschedule, since rules version 7."""
 
+GROUP_HEADERS: Final = ("delayd-group",)
+"""The header that names what a message belongs to, a wish since rules version 7."""
+
 PLANNED_BEFORE_SERIES: Final = ("delayd-cron", "delayd-zone", "delayd-until")
 """Headers that the wire contract reserves, and rules older than 6 do not support."""
 
@@ -120,7 +123,7 @@ def check_names(headers: Headers) -> None:
 _SUPPORTED: Final = frozenset(SUPPORTED_HEADERS)
 _WITH_WISHES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
 _WITH_SERIES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
-_WITH_RESCHEDULE: Final = _WITH_SERIES | frozenset(RESCHEDULE_HEADERS)
+_WITH_RESCHEDULE: Final = _WITH_SERIES.union(RESCHEDULE_HEADERS, GROUP_HEADERS)
 
 
 def headers_known(rules_version: int) -> frozenset[str]:
@@ -174,7 +177,7 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
     if knows_series(rules_version):
         wishes, planned = WISH_HEADERS + SERIES_HEADERS, ()
     if knows_reschedule(rules_version):
-        wishes += RESCHEDULE_HEADERS
+        wishes += RESCHEDULE_HEADERS + GROUP_HEADERS
     if name in planned:
         return RefusedError(
             Reason.NOT_SUPPORTED,

@@ -11,7 +11,8 @@
              delayd-attempt        number of failed attempts; 0 if it was only deferred
              delayd-turn           of a smoothed message only: its turn (replication/smoothing.py)
                                    and its ranking due when it was first deferred, `ms/ms`
-             delayd-receipt, delayd-late, delayd-window   if the user's request has them
+             delayd-receipt, delayd-late, delayd-window, delayd-group   if the user's request has
+             them
              delayd-cron, delayd-zone, delayd-until, delayd-catchup   of a series; then also
              delayd-occurrence     its number, from 1; delayd-due is when it is due
              delayd-series         on, last or over: what comes after it (`SeriesState`)
@@ -75,6 +76,7 @@ from delayd.request.grammar import (
     series_of as asked_series_of,
 )
 from delayd.request.headers import (
+    GROUP_HEADERS,
     HEADER_PREFIX,
     INTERNAL_HEADERS,
     LOCAL_TIME,
@@ -116,6 +118,7 @@ _FIELDS = frozenset(
         # Alone it does not make a record internal, as before rules version 3: outcomes stay.
         "delayd-turn",
         *WISH_HEADERS,
+        *GROUP_HEADERS,
         *SERIES_HEADERS,
         *("delayd-occurrence", "delayd-series", "delayd-follows"),
         *("delayd-moved", "delayd-moved-by"),

@@ -79,6 +79,7 @@ class Reason(Enum):
         "bad-window",
         "Write `delayd-window` as an integer and a unit, from `1ms` to `1d`: `10s`, `5m`, `2h`.",
     )
+    BAD_GROUP = "bad-group", "Send 1 to 256 bytes of UTF-8 in `delayd-group`."
     BAD_CRON = (
         "bad-cron",
         "Write `delayd-cron` as five fields (minute, hour, day, month, weekday), six with seconds"
@@ -104,7 +105,8 @@ class Reason(Enum):
     )
     MISSING_ID = (
         "missing-id",
-        "Name the message in `delayd-id`: all operations but `schedule` need it.",
+        "Name the message in `delayd-id`: all operations but `schedule` need it, and what has a"
+        " `delayd-group` does.",
     )
     BAD_ID = (
         "bad-id",

@@ -98,7 +98,7 @@ def redrive_of_letter(
         if not correction.without_id:
             return NoRedrive(_id_lost(redriven, read))
         lost_id = letter.id
-        headers = [header for header in headers if header[0] != "delayd-id"]
+        headers = [header for header in headers if header[0] not in ("delayd-id", "delayd-group")]
         read = _read(partition, letter, headers, limits, now_ms)
     if isinstance(read, Reject):
         return NoRedrive(f"{read.reason.slug}: {read.detail}")

@@ -109,6 +109,8 @@ class Wishes(NamedTuple):
     """How much later than its due time it is still worth delivering; None: always."""
     window_ms: int | None = None
     """How far its due time is spread (`spreading.py`); None: not at all."""
+    group: str | None = None
+    """A name that it shares with others; None: none."""
 
 
 class SeriesState(IntEnum):

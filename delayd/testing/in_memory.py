@@ -9,6 +9,7 @@ election, or time that passes by itself.
 
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -22,7 +23,7 @@ from delayd.client.connection import Connection
 from delayd.client.driver import PlainRecord
 from delayd.errors import ConfigError
 from delayd.node.replica.held import peeked
-from delayd.request import attempt_of, id_of, origin_of
+from delayd.request import attempt_of, group_of, id_of, origin_of
 from delayd.request.grammar import target_of
 from delayd.request.reasons import RefusedError
 from delayd.runtime.clock import SystemClock
@@ -70,6 +71,7 @@ class Pending(NamedTuple):
     """Of its user's request."""
     attempts: int
     """How many have failed."""
+    group: str | None = None
 
 
 class InMemoryDelayd:
@@ -181,14 +183,26 @@ class InMemoryDelayd:
         """Return the receipts so far, by time."""
         return self._read(self._node.settings.receipts.name)
 
-    def pending(self, topic: str | None = None) -> list[Pending]:
-        """Return what is still to be delivered, to one topic or to all, by due time."""
+    def pending(self, topic: str | None = None, *, group: str | None = None) -> list[Pending]:
+        """Return what is still to be delivered, to one topic or to all, of one group or of all, by
+        due time."""
         with self._lock:
             node = self._node
             node.observe()
             node.replica.checkpoint()
-            found = [each for each in self._listed() if topic in (None, each.topic)]
+            found = [
+                each
+                for each in self._listed()
+                if topic in (None, each.topic) and group in (None, each.group)
+            ]
         return sorted(set(found), key=lambda each: (each.due_ms, each.source))
+
+    def cancel_group(self, group: str) -> dict[str, int]:
+        """Cancel what is pending of a group, as `delayd cancel --group` does. Return how many ids
+        had each verdict."""
+        ids = {each.id for each in self.pending(group=group) if each.id is not None}
+        client = self.client()
+        return Counter(client.cancel(id).verdict for id in sorted(ids))
 
     def _listed(self) -> Iterator[Pending]:
         """Yield what the wheel's last checkpoint has; a message may come twice."""
@@ -211,6 +225,7 @@ class InMemoryDelayd:
                                 frame.due_ms,
                                 origin_of(body, frame.partition, frame.offset),
                                 attempt_of(body),
+                                group_of(body),
                             )
                 begin = page.next
 

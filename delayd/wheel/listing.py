@@ -75,14 +75,17 @@ class Listing:
         until_ms: int,
         topic: str | None,
         bytes_max: int,
+        text: str | None = None,
     ) -> None:
         """List what is due from `from_ms` until before `until_ms` (Unix ms). With a topic, hours
-        that count none of it are not read. About `bytes_max` are read, but one frame at least."""
+        that count none of it are not read; with a text, frames without it are not decoded. About
+        `bytes_max` are read, but one frame at least."""
         self._wheel = wheel
         self._begin = max(begin, Cursor(hour_of(slot_of(from_ms))))
         self._from_ms = from_ms
         self._until_ms = until_ms
         self._topic = topic
+        self._text = (text or "").encode()
         self._bytes_left = bytes_max
         self.next: Cursor | None = self._begin
         """Behind the last message that was taken; None when all were."""
@@ -105,6 +108,8 @@ class Listing:
         for frame in self._frames(line, start):
             self.next = begun._replace(position=frame.position + HEADER_BYTES + len(frame.body))
             if frame.kind != _MESSAGE or not self._from_ms <= frame.due_ms < self._until_ms:
+                continue
+            if self._text not in frame.body:  # msgpack has texts as they are
                 continue
             rank = Rank(frame.due_ms, frame.partition, frame.offset)
             if self._wheel.catalogue.note(kill_key(rank)) is None:

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from delayd.errors import CorruptionError
+from delayd.runtime.bounded_dict import BoundedDict
 from delayd.runtime.native.unpacking import Frames
 from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.catalogue import REBUILD
@@ -21,13 +22,19 @@ from delayd.wheel.frame import (
     header_of,
     walk,
 )
-from delayd.wheel.layout import Layout
+from delayd.wheel.layout import Layout, SegmentName
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.segment import Segment, Slot
 from replication.rank import SLOT_MS, Rank
 
 SCAN_BYTES = 4 * 1024 * 1024
 """Bytes of a file in memory while it is scanned; a longer frame takes its length."""
+
+FIND_BYTES = 32 * 1024
+"""Read first to find one message; then twice as many, up to SCAN_BYTES."""
+
+FOUND_MAX = 4_096
+"""Places where messages were found: of some hours, and all partitions."""
 
 
 _read_length = Struct("<I").unpack_from
@@ -78,6 +85,8 @@ class Reader:
         self._layout = layout
         self._disk = disk
         self._descriptors = descriptors
+        self._found: BoundedDict[tuple[SegmentName, int], int] = BoundedDict(FOUND_MAX)
+        """Behind the message of a file and a partition that was found last."""
 
     def frames(self, slot: Slot, entries: Sequence[Entry]) -> list[Frame]:
         """Return the frames of these entries of the slot, in the order given; see `Wheel.read`."""
@@ -128,12 +137,29 @@ class Reader:
         """Return the message of this lane and rank in a segment; None if it is not there.
 
         Walks from frame to frame by their lengths, because a value may look like a frame: a quarter
-        of a second for a million of them. Raise CorruptionError.
+        of a second for a million of them. It begins where the last message of the partition was
+        found, and then at the start: whoever asks for many asks in the order of the file, as a job
+        does that has listed them. Raise CorruptionError.
         """
-        wanted = header_of(lane, rank)
-        start, end = segment.start, segment.end
+        place = (segment.name, rank.partition)
+        begin = self._found.get(place, segment.start)
+        if not segment.start <= begin <= segment.end:
+            begin = segment.start
+        for start, end in ((begin, segment.end), (segment.start, begin)):
+            at = self._walked_to(segment, lane, rank, start, end)
+            if at is not None:
+                self._found[place] = at[0] + at[1]
+                return self._frame_at(segment, *at, lane, rank)
+        return None
+
+    def _walked_to(
+        self, segment: Segment, lane: int, rank: Rank, start: int, end: int
+    ) -> tuple[int, int] | None:
+        """Return position and length of the message, between two frames; None if it is not
+        there."""
+        wanted, scan_bytes = header_of(lane, rank), FIND_BYTES
         while start + HEADER_BYTES <= end:
-            data = self.bytes_at(segment, start, min(start + SCAN_BYTES, end))
+            data = self.bytes_at(segment, start, min(start + scan_bytes, end))
             at, last = 0, len(data) - HEADER_BYTES
             while at <= last:
                 [length] = _read_length(data, at)
@@ -141,9 +167,10 @@ class Reader:
                     why = f"says it is {length} bytes long"
                     raise corruption(segment, BrokenFrameError(start + at, HEADER_BYTES, why), 1)
                 if data.startswith(wanted, at + PREFIX.size):
-                    return self._frame_at(segment, start + at, length, lane, rank)
+                    return start + at, length
                 at += length
             start += at
+            scan_bytes = min(2 * scan_bytes, SCAN_BYTES)
         return None
 
     def _frame_at(self, segment: Segment, at: int, length: int, lane: int, rank: Rank) -> Frame:

@@ -32,10 +32,10 @@ def send_local(plan: Plan, number: int, *, is_plain: bool = False) -> None:
     plan.send("local expiring", at_ms, f"x{number}", topic, *clock(-9_000), header("late", "1s"))
     nowhere = (clock(due)[0], header("zone", "Mars/Olympus"))
     plan.send("local nowhere", at_ms, f"n{number}", topic, *nowhere, told)
-    for what, (at, then) in enumerate(
-        ((due, ()), (FAR_MS, ()), (due, (topic, *clock(due + 1)))), start=at_ms
+    for place, (at, then) in enumerate(
+        ((due, ()), (FAR_MS, ()), (due, (topic, *clock(due + 1)))), start=1
     ):
-        id = f"local-{what - at_ms}-{number}"
+        id = f"local-{place}-{number}"
         named = (header("id", id), topic, *clock(at))
         plan.world.send(at_ms, id.encode(), b"same", [*named], None)
         plan.world.send(at_ms + 300, id.encode(), b"same", [*named], None)

@@ -234,8 +234,27 @@ def _wishes(plan: Plan, number: int) -> None:
     plan.schedule("spread early", at_ms, due_ms, window)
     plan.schedule("spread retry", 2_100 + at_ms // 4, 2_500, window, topic="late")
     plan.schedule("spread over", at_ms, at_ms - 5_000, window, header("late", "1s"))
+    _groups(plan, number, at_ms, due_ms)
     plan.send("bad window", at_ms, "k", *when[:2], header("window", "25h"))
     plan.send("bad late", at_ms, "k", *when[:2], header("late", "0s"))
+
+
+def _groups(plan: Plan, number: int, at_ms: int, due_ms: int) -> None:
+    group, due = header("group", "a-group"), header("due", START_MS + due_ms)
+    told, later = header("receipt", "yes"), header("due", START_MS + 2_500)
+    for what, sent_ms, topic, more in (
+        ("grouped", at_ms, "orders", (due,)),
+        ("grouped retry", 2_100 + at_ms // 4, "late", (later,)),
+        ("grouped dead", at_ms, "down", (due, told)),
+    ):
+        id = f"{what}-{number}".replace(" ", "-")
+        plan.send(what, sent_ms, id, header("id", id), header("topic", topic), group, *more)
+    id = f"grouped-{number}"
+    named = (header("id", id), header("topic", "orders"), due)
+    plan.send("grouped again", at_ms + 40, id, *named, group)
+    plan.send("other group", at_ms + 50, id, *named, header("group", "b-group"))
+    plan.send("group alone", at_ms, "k", *named[1:], group)
+    plan.send("long group", at_ms, id, *named, header("group", "g" * 257))
 
 
 def send_series(plan: Plan, number: int) -> None:
@@ -244,6 +263,9 @@ def send_series(plan: Plan, number: int) -> None:
     each = header("cron", "*/2 * * * * *")
     until = header("until", START_MS + 9_000)
     plan.send("series", at_ms, f"s{number}", topic, each, until)
+    id = f"grouped-series-{number}"
+    grouped = (header("id", id), header("group", "a-group"))
+    plan.send("grouped series", at_ms, id, topic, *grouped, each, until)
     told = header("receipt", "yes")
     plan.send("series told", at_ms, f"t{number}", topic, each, until, told)
     plan.send("series beyond", at_ms, f"e{number}", topic, header("cron", "*/5 * * * * *"))
@@ -282,7 +304,7 @@ def send_moves(plan: Plan, number: int, *, is_plain: bool = False) -> None:
         "move on": ("reschedule", header("delay", "2s")),
         "fire": ("fire",),
     }
-    wishes = [header("late", "9s"), header("receipt", "yes")]
+    wishes = [header("late", "9s"), header("receipt", "yes"), header("group", "a-group")]
     wishes += [] if is_plain else [header("window", "1s")]
 
     def move(what: str, then_ms: int, id: str, op: str, *when: Any) -> None:

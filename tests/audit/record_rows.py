@@ -7,6 +7,7 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
+    GROUP_HEADERS,
     INTERNAL_HEADERS,
     PLANNED_BEFORE_SERIES,
     PLANNED_BEFORE_WISHES,
@@ -26,6 +27,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[Any, ...]
 
 _INTERNAL: Final = frozenset((*INTERNAL_HEADERS, SETTLES))
+_OF_RULES_7: Final = (*RESCHEDULE_HEADERS, *GROUP_HEADERS)
 _OF_CONTINUATIONS: Final = _INTERNAL | {
     "delayd-rules",
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
@@ -33,12 +35,14 @@ _OF_CONTINUATIONS: Final = _INTERNAL | {
     *("delayd-occurrence", "delayd-series", "delayd-follows", "delayd-moved", "delayd-moved-by"),
     *("delayd-local", "delayd-resolved"),
     *WISH_HEADERS,
+    *GROUP_HEADERS,
     *SERIES_HEADERS,
 }
 _OF_DELIVERIES: Final = frozenset(
     f"delayd-{name}"
     for name in (
-        *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+        *("id", "group", "due", "planned", "fired"),
+        *("source", "origin", "attempt", "occurrence"),
         "local",
     )
 )
@@ -87,9 +91,9 @@ def row_of(
         "record_headers": None if record is None else _plain(record),
         "control": _control(role, judged),
         "flaw": _flaw(role, judged),
-        "older_flaw": _flaw(role, judged, (*WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS)),
-        "flaw_of_5": _flaw(role, judged, (*SERIES_HEADERS, *RESCHEDULE_HEADERS)),
-        "flaw_of_6": _flaw(role, judged, RESCHEDULE_HEADERS),
+        "older_flaw": _flaw(role, judged, (*WISH_HEADERS, *SERIES_HEADERS, *_OF_RULES_7)),
+        "flaw_of_5": _flaw(role, judged, (*SERIES_HEADERS, *_OF_RULES_7)),
+        "flaw_of_6": _flaw(role, judged, _OF_RULES_7),
         "size_bytes": _size(key, value, headers),
         "key_murmur2": None if key is None else murmur2(key) & 0x7FFFFFFF,
         "is_proved": _is_proved(limits, partition, key, value, headers)
@@ -147,7 +151,7 @@ def _known(role: str, own: Headers) -> frozenset[str]:
     if role == "buffer":
         if is_internal(own):
             return _OF_CONTINUATIONS
-        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS))
+        return frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *_OF_RULES_7))
     return _OF_DELIVERIES if role == "target" else frozenset(name for name, _ in own)
 
 

@@ -10,6 +10,7 @@ from planting import (
     plant_verdicts,
     plant_wishes,
 )
+from planting_groups import plant_groups
 from pyspark.sql import SparkSession
 
 
@@ -20,6 +21,7 @@ def test_each_planted_defect_is_found_once_and_nothing_else(spark: SparkSession)
     plant_letters(planter)
     plant_verdicts(planter)
     plant_wishes(planter)
+    plant_groups(planter)
     plant_series(planter)
     history = planter.history
     tables = tables_of(spark, history)

@@ -280,6 +280,60 @@ def test_wishes_are_read_by_the_rules_of_their_place(spark: SparkSession) -> Non
     }
 
 
+def test_groups_are_read_by_the_rules_of_their_place(spark: SparkSession) -> None:
+    """Rules: group-by-rules, group-needs-id"""
+    place = partition_of(b"k", 4)
+    limits = replace(LIMITS, rules=Rules(6).with_barriers([Barrier(place, 5, 7)]))
+    settings = replace(SETTINGS, rules_version=6)
+    asked: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"10s")]
+    id, group = ("delayd-id", b"k"), ("delayd-group", b"g")
+    variants: list[Headers] = [
+        *([*asked, id, group], [group, id, *asked], [*asked, group], [id, group, asked[0]]),
+        *([*asked, id, group, group], [*asked, id, ("delayd-group", b"")]),
+        [*asked, id, ("delayd-group", b"g" * 256)],
+        [*asked, id, ("delayd-group", b"g" * 257)],
+        *[[id, _header("op", op), group] for op in (b"cancel", b"fire", b"replace")],
+    ]
+    made = [
+        Record(place, offset, -1, APPEND_MS, b"k", b"v", headers)
+        for offset in (4, 6)
+        for headers in variants
+    ]
+    rows = [
+        row_of(
+            *("buffer", "delayd-buffer", place, each.offset, APPEND_MS, each.key, each.value),
+            each.headers,
+            log_ms=APPEND_MS,
+            limits=limits,
+        )
+        for each in made
+    ]
+    records = spark.createDataFrame(rows, RECORDS, verifySchema=False)
+    reasons = Counter[str]()
+    for each, row in zip(made, requests_of(records, settings, limits.rules).collect(), strict=True):
+        outcome = parse(each, limits)
+        wanted = expected(each, outcome)
+        if isinstance(outcome, Request) and outcome.wishes is not None:
+            wanted |= {"group": outcome.wishes.group}
+        elif isinstance(outcome, Reject):
+            reasons[outcome.reason.slug] += 1
+        assert {name: row[name] for name in wanted} == wanted, each
+    assert reasons == {
+        "unknown-header": 11,
+        "missing-id": 1,
+        "missing-due": 1,
+        "repeated-header": 1,
+        "empty-header": 1,
+        "bad-group": 1,
+        "unexpected-header": 2,
+        "missing-topic": 1,
+    }
+
+
+def _header(name: str, content: bytes) -> tuple[str, bytes | None]:
+    return f"delayd-{name}", content
+
+
 def _barrier(partition: int, offset: int, limits: RequestLimits) -> Record:
     made = barrier(partition, Switch(4, "0.2.0"), limits)
     return Record(partition, offset, -1, APPEND_MS, made.key, made.value, made.headers)

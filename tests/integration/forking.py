@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 IMPORTED = (
-    "delayd.cli",
+    "delayd.commands.cli",
     "delayd.bus.confluent",
     "delayd.bus.kafka_python",
     "delayd.commands.backup.commands",
@@ -84,6 +84,6 @@ def _run(
     os.environ.update(env)
     os.chdir(where)
     sys.argv = ["delayd", *arguments]
-    from delayd.cli import main
+    from delayd.commands.cli import main
 
     main()

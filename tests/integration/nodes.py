@@ -13,7 +13,7 @@ from typing import Any
 from forking import Forked
 from typer.testing import CliRunner
 
-from delayd import cli
+from delayd.commands import cli
 from delayd.config.security import certificate_digest
 from delayd.dev.nodes import read_status, toml_value
 from delayd.dev.ports import pick_ports
@@ -119,7 +119,7 @@ class NodeProcess:
         self,
         env: Mapping[str, str] | None = None,
         prelude: str = "",
-        program: str = "-m delayd.cli",
+        program: str = "-m delayd.commands.cli",
     ) -> "NodeProcess":
         """Start it as a shell does; `prelude` is shell (such as `ulimit`) that runs before it,
         `program` what Python runs."""

@@ -77,6 +77,7 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         late_ms=None if request.wishes is None else request.wishes.late_ms,
         window=logged.fields.get("window", ""),
         planned_ms=request.due_ms if "window" in logged.fields else None,
+        group=logged.fields.get("group", ""),
         series=series_of(logged.fields) if request.series is not None else (),
         occurrence=0 if request.series is None else request.series.occurrence,
         state=logged.fields.get("series", "on"),

@@ -13,6 +13,7 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request import RequestLimits, continuation
 from delayd.request.headers import (
+    GROUP_HEADERS,
     INTERNAL_HEADERS,
     RESCHEDULE_HEADERS,
     SERIES_HEADERS,
@@ -30,6 +31,7 @@ NAMES: Final = (
         *SUPPORTED_HEADERS,
         *SERIES_HEADERS,
         *RESCHEDULE_HEADERS,
+        *GROUP_HEADERS,
         *INTERNAL_HEADERS,
         *WRITTEN_HEADERS,
         *WISH_HEADERS,
@@ -47,6 +49,8 @@ WISHES: Final[Headers] = [
     ("delayd-receipt", b"yes"),
     ("delayd-late", b"5ms"),
     ("delayd-window", b"2s"),
+    ("delayd-group", b"g"),
+    ("delayd-group", b"g" * 257),
 ]
 CRONS: Final = (b"@yearly", b"0 0 1 1 *", b"@yearly", b"0 0 30 2 *", b"soon")
 """What is due in the run is due at once: no occurrence, or none for long."""

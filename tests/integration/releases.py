@@ -32,6 +32,12 @@ class Code(NamedTuple):
         """Where its processes, and what they start, find their modules."""
         return {"PYTHONPATH": str(self.tree)}
 
+    @property
+    def command(self) -> str:
+        """The module that is the `delayd` command."""
+        is_older = (self.tree / "delayd/cli.py").exists()
+        return "delayd.cli" if is_older else "delayd.commands.cli"
+
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Python with the modules of this version to its end."""
         return subprocess.run(
@@ -46,7 +52,7 @@ class Code(NamedTuple):
 
     def delayd(self, *arguments: str) -> str:
         """Run the `delayd` command of this version; it succeeds. Return what it prints."""
-        done = self.python("-m", "delayd.cli", *arguments)
+        done = self.python("-m", self.command, *arguments)
         assert done.returncode == ExitCode.FINE, done.stdout + done.stderr
         return done.stdout
 
@@ -55,7 +61,8 @@ class Code(NamedTuple):
         if self.tree == ROOT:
             node.start()
             return
-        node.start_program(env=self.environment, prelude=f"cd '{self.tree}' && ")
+        prelude = f"cd '{self.tree}' && "
+        node.start_program(self.environment, prelude, program=f"-m {self.command}")
 
 
 def release_before(tree: Path) -> Code:

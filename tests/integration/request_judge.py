@@ -40,7 +40,7 @@ NOW_BEFORE_SNAPSHOT_MS = 1_000
 
 OF_MESSAGES = ("dead", "delivered", "expired", "ended")
 """Verdicts on what became of a message, whatever stored it."""
-WISHES = ("delayd-receipt", "delayd-late", "delayd-window")
+WISHES = ("delayd-receipt", "delayd-late", "delayd-window", "delayd-group")
 SPANS = {b"1ms": 1, b"1500ms": 1_500, b"2s": 2_000, b"3s": 3_000, b"1d": 86_400_000, None: 0}
 """Of the windows that cases are delivered with, ms."""
 OPS = {op: op.decode() for op in (b"cancel", b"replace", b"reschedule", b"fire")}
@@ -106,6 +106,10 @@ def check_delivered(
     if id is not None:
         assert own[0] == ("delayd-id", id)
         own = own[1:]
+    group = dict(sent.headers).get("delayd-group")
+    if group is not None:
+        assert own[0] == ("delayd-group", group)
+        own = own[1:]
     assert [name for name, _ in own] == names
     due_ms = due_of(fate.due, sent if moved is None else moved)
     if moved is not None and isinstance(fate.due, Moment):
@@ -131,6 +135,8 @@ def check_recurs(fate: Recurs, sent: Sent, found: list[Found]) -> None:
         number = (due_ms - first_ms) // fate.every_ms + 1
         assert each.header("delayd-occurrence") == str(number)
         assert each.header("delayd-origin") == sent.at.source
+        group = dict(sent.headers).get("delayd-group")
+        assert each.header("delayd-group") == (None if group is None else group.decode())
         assert (each.key, each.value) == (sent.key, sent.value)
         assert int(each.header("delayd-fired") or 0) >= due_ms
 

@@ -52,7 +52,7 @@ def main() -> None:
     disk.SystemDisk.free_bytes = free_bytes  # type: ignore[method-assign]
     disk.SystemDisk.append = append  # type: ignore[method-assign]
 
-    from delayd.cli import main as delayd
+    from delayd.commands.cli import main as delayd
 
     sys.argv[0] = "delayd"
     delayd()

@@ -55,7 +55,7 @@ class Follower:
         self.log = self.work.with_name("follow.log")
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "delayd.cli", "audit", "--follow", "--json"]
+        command = [sys.executable, "-m", "delayd.commands.cli", "audit", "--follow", "--json"]
         command += ["--bootstrap", self.cluster.bootstrap, "--prefix", f"{self.cluster.name}-"]
         command += ["--cluster", self.cluster.name]
         command += ["--work", str(self.work), "--metrics", str(self.metrics), "--interval", "5s"]

@@ -116,9 +116,12 @@ def text(page: Page, id: str) -> str:
 
 def wait_text(page: Page, id: str, *wanted: str) -> str:
     """The words of an element, once these are among them."""
-    wait_for(
-        lambda: all(each in text(page, id) for each in wanted), f"{wanted} in {id} of the page"
-    )
+    try:
+        wait_for(
+            lambda: all(each in text(page, id) for each in wanted), f"{wanted} in {id} of the page"
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it says: {text(page, id)!r}") from error
     return text(page, id)
 
 
@@ -254,13 +257,13 @@ def test_what_is_pending_is_moved_and_fired_by_whoever_has_a_token(site: Site, p
     assert "so much later or earlier" in wait_text(page, "dialog", "Reschedule order-20?")
     fill(page, "#dialog form", by="+2h")
     click(page, "Move the message")
-    wait_text(page, "dialog", "rescheduled (request ")
+    wait_text(page, "dialog", "rescheduled: ", " has another due time (request ")
     click(page, "Close")
     wait_text(page, "known", "pending")
     click(page, "Fire …")
     assert "now, once, and this cannot be undone" in wait_text(page, "dialog", "Fire order-20?")
     click(page, "Deliver it now")
-    wait_text(page, "dialog", "rescheduled (request ")
+    wait_text(page, "dialog", "rescheduled: ", " has another due time (request ")
     click(page, "Close")
     wanted = b"moved, then fired"
     seen = read_until(

@@ -336,7 +336,7 @@ def test_many_are_redriven_once_by_runs_that_are_killed_and_runs_at_the_same_tim
     """kill -9 between sending and answer; then several runs at once: each arrives once."""
     desk.cluster.create_topic(desk.topic("many"))
     arguments = ["dead", "redrive", "--topic", desk.topic("many"), *desk.common]
-    command = [sys.executable, "-m", "delayd.cli", *arguments]
+    command = [sys.executable, "-m", "delayd.commands.cli", *arguments]
     before = _end_of(desk)
     desk.node.signal(signal.SIGSTOP)  # so that no answer can come
     try:

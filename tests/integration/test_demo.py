@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 ORDERS = 3_000
 SECONDS = 12
 TIMEOUT_S = 1_100  # with an audit, on a machine that does other things too
-COMMAND = [sys.executable, "-m", "delayd.cli", "dev", "demo"]
+COMMAND = [sys.executable, "-m", "delayd.commands.cli", "dev", "demo"]
 COMMAND += ["--orders", str(ORDERS), "--seconds", str(SECONDS), "--json"]
 
 

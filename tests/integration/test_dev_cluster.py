@@ -28,7 +28,7 @@ from delayd.dev.startup import ClusterOptions
 
 pytestmark = pytest.mark.real
 
-COMMAND = [sys.executable, "-m", "delayd.cli", "dev"]
+COMMAND = [sys.executable, "-m", "delayd.commands.cli", "dev"]
 
 
 @pytest.fixture(scope="module")

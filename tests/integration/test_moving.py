@@ -36,7 +36,7 @@ TIMEOUT_MS = int(HANGS_S * 1000)
 SMALL_STEPS = """
 import delayd.commands.move.moving as moving
 moving.STEP_RECORDS = 10
-from delayd.cli import main
+from delayd.commands.cli import main
 main()
 """
 

@@ -35,7 +35,7 @@ KILLED = """
 import os, signal
 from delayd.bus.confluent.producer import ConfluentProducer as Producer
 Producer.commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-from delayd.cli import main
+from delayd.commands.cli import main
 main()
 """
 

@@ -22,6 +22,7 @@ from standing_spark import audit
 from chaos.workload import SHARES
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import ExitCode
+from replication.settings import RULES_VERSION
 
 pytestmark = pytest.mark.real
 
@@ -113,9 +114,12 @@ def test_releases_run_side_by_side_until_the_rules_are_switched(
         now.start(second)
         for node in nodes:
             node.wait_ready()
-        refused = now.python("-m", "delayd.cli", *switch)
+        refused = now.python("-m", "delayd.commands.cli", *switch)
         assert refused.returncode == ExitCode.PROBLEM
-        assert f"{first.name} do not say that they know rules version 5" in refused.stderr
+        assert (
+            f"{first.name} do not say that they know rules version {RULES_VERSION}"
+            in refused.stderr
+        )
         restart(first, now.start)
         assert json.loads(now.delayd(*switch))["partitions"] == [0, 1, 2]
         assert json.loads(now.delayd(*switch))["partitions"] == []

@@ -28,8 +28,8 @@ from rendering import (
 )
 from schemas import problems_of as schema_problems
 
-from delayd.cli import load_command
 from delayd.cluster.topics import topic_names
+from delayd.commands.cli import load_command
 from delayd.config.node import NodeConfig, load
 from image.dockerfile import config_of, steps_of
 

@@ -65,6 +65,8 @@ class Request:
     """How much later than planned it is still worth delivering, as it was written."""
     window: str = ""
     """How far its due time is spread, as it was written."""
+    group: str = ""
+    """A name that it shares with others."""
     planned_ms: int = 0
     """Where in the window it is to be delivered; else as asked."""
     series: str = ""
@@ -246,11 +248,13 @@ class Rules:
         self._sent: dict[str, tuple[object, ...]] = {}
         """By source: what must be the same for two requests to be."""
         for request in requests:
-            if (request.has_wishes and not self._knows(5, request, rules_version)) or (
-                request.series and not self._knows(6, request, rules_version)
+            if (
+                (request.has_wishes and not self._knows(5, request, rules_version))
+                or (request.series and not self._knows(6, request, rules_version))
+                or (request.group and not self._knows(7, request, rules_version))
             ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
-                request = replace(request, late="", window="", series="")
+                request = replace(request, late="", window="", series="", group="")
             if (request.op in MOVES or request.local) and not self._knows(
                 7, request, rules_version
             ):
@@ -263,6 +267,7 @@ class Rules:
             sent = (
                 *(request.topic, request.value, request.asked, request.late, request.window),
                 *(("", "") if request.op == "continue" else (request.series, request.local)),
+                request.group,
             )
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
@@ -435,7 +440,9 @@ class Rules:
     def _new_due_ms(self, request: Request, old_ms: int) -> int:
         if request.op == "fire":
             return request.append_ms
-        return max(0, old_ms + by_ms(request.by)) if request.by else int(request.asked)
+        if request.by:
+            return max(request.append_ms, old_ms + by_ms(request.by))
+        return int(request.asked)
 
     def _settled(self, request: Request) -> None:
         """Note what a master says of markers: what a reschedule holds is free, if it is done."""

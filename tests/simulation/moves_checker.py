@@ -92,4 +92,5 @@ class MovesChecker:
         is_first = found.series != "" and found.occurrence == 0
         assert at_ms == due_ms or is_first or found.state == "over", f"{found} is not at {due_ms}"
         assert not found.window, f"{found} has a window"
+        assert found.group == message.group, f"{found} is of another group"
         self.seen["moved"] += 1

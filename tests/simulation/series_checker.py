@@ -71,6 +71,7 @@ class SeriesChecker:
         """Check what stands in the buffer behind a record of a series."""
         read = self._read
         where = f"{after.source} after {before.source}"
+        assert after.group == before.group, where
         if after.moved_by >= 0:
             _check_moved(before, after)
             return

@@ -472,6 +472,7 @@ class Checker:
             is_told="delayd-receipt" in headers,
             late=headers.get("delayd-late", ""),
             window=headers.get("delayd-window", ""),
+            group=headers.get("delayd-group", ""),
             planned_ms=planned_ms,
             series="|".join(headers.get(f"delayd-{name}", "") for name in SERIES)
             if "delayd-cron" in headers

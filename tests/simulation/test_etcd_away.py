@@ -93,10 +93,14 @@ def settled(world: World) -> None:
     world.judge().check()
 
 
-def test_a_master_goes_on_while_etcd_is_away_and_keeps_its_term(world: World) -> None:
-    """docs/design/election.md, While etcd is away.
+@pytest.mark.parametrize("looks_in_ms", [0, 50, 450])
+def test_a_master_goes_on_while_etcd_is_away_and_keeps_its_term(
+    world: World, looks_in_ms: int
+) -> None:
+    """docs/design/election.md, While etcd is away. An etcd that was frozen has, for a moment, keys
+    whose lease has run out.
 
-    Rules: outlives-lease
+    Rules: outlives-lease, reclaims
     """
     master, term = master_of(world), term_of(world)
     world.etcd.pause()
@@ -105,7 +109,7 @@ def test_a_master_goes_on_while_etcd_is_away_and_keeps_its_term(world: World) ->
     assert arrived(world).keys() == has and max(arrived(world).values()) < LATE_MS_MAX
     assert state_of(master) == "alone" and master.view is not None
     assert "no successor" in str(master.view.status()["etcd_problem"])
-    world.etcd.resume()
+    world.etcd.resume(looks_in_ms)
     world.let_pass(5 * SECOND_US)
     assert (master_of(world), term_of(world)) == (master, term), "its lease had run out meanwhile"
     assert state_of(master) == "master" and master.view.status()["etcd_problem"] is None

@@ -12,6 +12,7 @@ from simulation_checker import Checker
 from structlog.testing import capture_logs
 
 from delayd.node.delivery import local_step
+from delayd.request.recurrence.local_times import resolved_ms
 
 SEEDS = range(1, 5)
 SECOND_MS = 1_000
@@ -49,10 +50,7 @@ def test_local_times_are_resolved_again_and_delivered(tmp_path: Path) -> None:
 
 
 def an_hour_early(text: str, zone: str) -> int:
-    return _resolved_ms(text, zone) - 3_600_000
-
-
-_resolved_ms = local_step.resolved_ms
+    return resolved_ms(text, zone) - 3_600_000
 
 
 @pytest.mark.long

@@ -82,7 +82,7 @@ class WishesChecker:
             self.granted["expired"] += is_expired
 
     def check_planned(self) -> None:
-        """Check that a delivery says when it was planned, if it has a window."""
+        """Check that a delivery says when it was planned, if it has a window, and its group."""
         read = self._read
         by_source = {message.source: message for message in read.messages}
         for topic in read.targets():
@@ -91,6 +91,9 @@ class WishesChecker:
                 message = by_source[said["delayd-source"]]
                 planned = str(message.planned_ms) if message.window else None
                 assert said.get("delayd-planned") == planned, f"{message.source}: {said}"
+                own = read.rules.by_source[read.rules.origin_of(message.source)]
+                assert said.get("delayd-group", "") == own.group, f"{message.source}: {said}"
+                self.granted["grouped"] += own.group != ""
                 assert said["delayd-due"] == message.asked, f"{message.source}: {said}"
                 self.granted["planned"] += planned is not None
 

@@ -147,6 +147,7 @@ def _alteration(context: BatchContext) -> Column:
         "its headers in another order": differs("headers_hash") & ~differs("headers_set_hash"),
         "other headers": differs("headers_hash"),
         "another delayd-id": differs("id"),
+        "another delayd-group": differs("group"),
         "another delayd-due": differs("due_ms"),
         "another delayd-planned": differs(
             "planned_ms", F.when(F.col("window_ms").isNotNull(), F.col("planned_ms"))

@@ -133,8 +133,8 @@ def moment_of(clock: str, zone: str) -> int:
     offsets = sorted({_offset(tz, each) for each in around}, reverse=True)
     for offset in offsets:
         if _offset(tz, wall_s - offset) == offset:
-            part_ms = -(-int(fraction or 0) * 1_000 // 10 ** len(fraction))
-            return max(0, (wall_s - offset) * 1_000 + part_ms)
+            thousandths = int(fraction[:3].ljust(3, "0")) + bool(fraction[3:].strip("0"))
+            return max(0, (wall_s - offset) * 1_000 + thousandths)
     return max(0, _shown_next(tz, wall_s, offsets) * 1_000)
 
 

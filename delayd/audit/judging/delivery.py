@@ -40,7 +40,7 @@ _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
-    *("window_ms", "planned_ms", "occurrence", "goes_on", "clock", "zone", "is_open"),
+    *("window_ms", "planned_ms", "occurrence", "goes_on", "group", "clock", "zone", "is_open"),
 )
 
 
@@ -252,6 +252,7 @@ def _differences() -> Column:
         "headers": differs("headers_hash") & ~is_reordered,
         "order of headers": differs("headers_hash") & is_reordered,
         "id": differs("id"),
+        "group": differs("group"),
         "due time": differs("due_ms"),
         "planned time": differs(
             "planned_ms", F.when(asked["window_ms"].isNotNull(), asked["planned_ms"])

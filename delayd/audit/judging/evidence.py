@@ -21,7 +21,7 @@ from delayd.audit.judging.texts import offset_of_source, partition_of_source, wh
 from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
 
 _OF_DELIVERIES: Final = (
-    *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+    *("id", "group", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
     "local",
 )
 
@@ -53,6 +53,7 @@ def deliveries_of(records: DataFrame) -> DataFrame:
         attempt=whole_number(control["attempt"]),
         occurrence=whole_number(control["occurrence"]),
         local=control["local"],
+        group=control["group"],
         flaw=F.coalesce(F.col("flaw"), stray),
     )
 
@@ -86,7 +87,7 @@ def letters_of(records: DataFrame) -> DataFrame:
     key = F.when(is_dead & _header("key").isNotNull(), _header("key")).otherwise(F.col("key"))
     user_hash = headers_hash(F.col("headers"))
     names = (
-        *("topic", "due", "id", "partition", "receipt", "late", "window"),
+        *("topic", "due", "id", "partition", "receipt", "late", "window", "group"),
         *("cron", "zone", "until", "catchup"),
     )
     topic, due, id, partition, *wishes = (_header(name).cast("string") for name in names)

@@ -28,6 +28,7 @@ _CRON_NAMES: Final = (
 )
 _ZONE: Final = r"\A[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,3}\z"
 _LATE_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
+_GROUP_BYTES_MAX: Final = 256
 WINDOW_MS_MAX: Final = 24 * 60 * 60 * 1000
 
 
@@ -97,6 +98,7 @@ def local_reason() -> Column:
 def wish_reason() -> Column:
     control = F.col("control")
     receipt, late, window = control["receipt"], control["late"], control["window"]
+    group = control["group"]
 
     def is_span(text: Column, most_ms: int) -> Column:
         return is_true(delay_ms_of(text).between(1, most_ms)) & is_delay(text)
@@ -105,6 +107,8 @@ def wish_reason() -> Column:
         F.when(receipt.isNotNull() & (receipt != "yes"), "bad-receipt")
         .when(late.isNotNull() & ~is_span(late, _LATE_MS_MAX), "bad-late")
         .when(window.isNotNull() & ~is_span(window, WINDOW_MS_MAX), "bad-window")
+        .when(group.isNotNull() & control["id"].isNull(), "missing-id")
+        .when(F.octet_length(group) > _GROUP_BYTES_MAX, "bad-group")
     )
 
 

@@ -56,7 +56,7 @@ def moved(state: Column, row: Column, max_delay_ms: int) -> Column:
     latest_ms = row["append_ms"] + max_delay_ms
 
     def new_ms(old_ms: Column) -> Column:
-        by_ms = F.greatest(F.least(old_ms + row["by_ms"], latest_ms), F.lit(0))
+        by_ms = F.greatest(F.least(old_ms + row["by_ms"], latest_ms), row["append_ms"])
         return F.when(row["by_ms"].isNull(), row["due_ms"]).otherwise(by_ms)
 
     held = F.transform(state["held"], lambda it: it.withField("new_ms", new_ms(it["new_ms"])))

@@ -108,6 +108,7 @@ def _checked(
                 F.concat(F.col(name).cast("string"), F.lit("ms"))
                 for name in ("late_ms", "window_ms")
             ),
+            "group",
             *(F.when(is_over, F.col(name)) for name in ("cron", "zone")),
             F.when(is_over, F.col("until_ms").cast("string")),
             F.when(is_over & is_true(F.col("catches_up")), "all"),

@@ -41,7 +41,7 @@ _ASKED: Final = (
 _OWN: Final = (*_ASKED, "is_uncertain")
 _CONTENT: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "target_partition"),
-    *("late_ms", "is_told", "series"),
+    *("late_ms", "is_told", "series", "group"),
 )
 """What must be the same in all records of a family."""
 _TIME: Final = ("due_ms", "planned_ms")

@@ -74,7 +74,7 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
-    *("window", "cron", "zone", "until", "catchup", "by"),
+    *("window", "group", "cron", "zone", "until", "catchup", "by"),
 )
 _MARKS: Final = ("cancel", "replace", *MOVES)
 
@@ -146,7 +146,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     is_series = control["cron"].isNotNull()
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
-        *(control[name] for name in ("late", "window", "zone", "until", "catchup")),
+        *(control[name] for name in ("late", "window", "group", "zone", "until", "catchup")),
         is_series,
     )
     of_message = {
@@ -183,6 +183,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "late_ms": F.when(is_message, delay_ms_of(control["late"])),
         "window_ms": F.when(is_message, delay_ms_of(control["window"])),
         "planned_ms": F.when(is_message, F.col("planned_ms")),
+        "group": F.when(is_message, control["group"]),
         **{name: F.when(is_message & is_series, each) for name, each in of_series().items()},
         **of_local_time(is_message),
         "due_ms": F.when(

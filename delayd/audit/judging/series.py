@@ -36,7 +36,7 @@ CLOCKS_APART_MS: Final = 10_000
 
 _CARRIED: Final = (
     *("topic", "key_hash", "value_hash", "headers_hash", "id", "target_partition"),
-    *("late_ms", "is_told", "series", "origin"),
+    *("late_ms", "is_told", "series", "origin", "group"),
 )
 
 

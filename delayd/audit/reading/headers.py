@@ -47,14 +47,16 @@ _WISHES: Final = ("receipt", "late", "window")
 _SERIES: Final = ("cron", "zone", "until", "catchup")
 """Requests may have them since rules version 6."""
 _MOVES: Final = ("by",)
-"""Requests may have them since rules version 7."""
+_GROUP: Final = ("group",)
+"""Requests may have these since rules version 7."""
 _PLANNED: Final = ("cron", "zone", "until", "late")
 _CONTINUED: Final = (
     *("topic", "due", "id", "key", "partition", "origin", "attempt", "turn"),
     *("occurrence", "series", "follows", "moved", "moved-by", "local", "resolved"),
 )
 _DELIVERED: Final = (
-    *("id", "due", "planned", "fired", "source", "origin", "attempt", "occurrence", "local"),
+    *("id", "group", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
+    "local",
 )
 _APPENDED: Final = ("reason", "detail", "source", "truncated", "origin", "attempt", "occurrence")
 _APPENDED_ALWAYS: Final = 3
@@ -86,11 +88,13 @@ def _by_name(allowed: Iterable[str], planned: Iterable[str] = ()) -> Ints:
     return wrong
 
 
-_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES, *_MOVES))
+_OF_REQUESTS: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES, *_MOVES, *_GROUP))
 _OF_REQUESTS_OF_6: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES))
 _OF_REQUESTS_OF_5: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
 _OF_OLDER_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
-_OF_INTERNAL: Final = _by_name((*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, "rules"))
+_OF_INTERNAL: Final = _by_name(
+    (*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, *_GROUP, "rules")
+)
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)
 

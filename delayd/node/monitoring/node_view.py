@@ -30,7 +30,7 @@ from delayd.runtime import native
 from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
 from replication.frontier import Frontier
-from replication.ids import KilledMessage, Settlement
+from replication.ids import KilledMessage, Reservation, Settlement
 from replication.rank import SLOT_MS, Rank, slot_of
 
 STALL_LIMIT_MS = 30_000
@@ -295,7 +295,8 @@ class NodeView:
                     **_came_to(m, state.settled),
                 }
                 for m, kill in zip(state.killed, kills, strict=True)
-            ],
+            ]
+            + _moving(partition, state.reserved),
             "log_ms": self.replica.log_ms[partition],
             "frontier_step": frontier.step,
         }
@@ -327,6 +328,21 @@ def _process() -> dict[str, int]:
         "open_files_max": limit,
         "memory_bytes": resident_pages * resource.getpagesize(),
     }
+
+
+def _moving(partition: int, reserved: Reservation | None) -> list[dict[str, Any]]:
+    """Return what a reschedule holds until its master says what came of that: as `asked`."""
+    if reserved is None:
+        return []
+    return [
+        {
+            "source": source_of(partition, held.message.offset),
+            "due_ms": held.old_due_ms,
+            "killed_by": source_of(partition, reserved.marker_offset),
+            **_came_to(held.message, None),
+        }
+        for held in reserved.held
+    ]
 
 
 def _came_to(message: KilledMessage, settled: Settlement | None) -> dict[str, Any]:

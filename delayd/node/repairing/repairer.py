@@ -69,8 +69,6 @@ class WheelRepairer:
         self._note: RepairNote | None = repair_note(directory)
         self._problem: str | None = None
         """Why it does not repair, though it is suspected."""
-        self._has_turn = True
-        """Whether this node may have the turn, for all that it knows."""
         self._differed = 0
         """Looks in a row that found the new wheel different."""
         self._counts: Counter[str] = Counter()
@@ -134,12 +132,10 @@ class WheelRepairer:
             lease = self._turn.take()
         except CoordinationError as error:
             self._problem = str(error)
-            self._has_turn = True  # Perhaps: the outcome is unknown.
             return
         if lease is None:
             self._problem = "another node has the turn to repair"
             return
-        self._has_turn = True
         told = named(findings)
         note = RepairNote(
             state=RepairState.WANTED,
@@ -190,10 +186,9 @@ class WheelRepairer:
         self._give_up_turn()
 
     def _give_up_turn(self) -> None:
-        if self._has_turn:
-            with suppress(CoordinationError):  # the next call tries again
-                self._turn.end()
-                self._has_turn = False
+        # Each time: an etcd that is not to be trusted may have said that there is none.
+        with suppress(CoordinationError):  # the next call tries again
+            self._turn.end()
 
     def shown(self) -> dict[str, Any] | None:
         """See `Repairer`."""

@@ -6,6 +6,7 @@
 | `making.py` | how those of headers are put together |
 | `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
 | `moves.py` | other due times |
+| `groups.py` | names that messages share |
 | `wishes.py`, `series.py`, `others.py` | the same of other headers |
 | `states.py` | each operation in each state of the id |
 
@@ -14,6 +15,7 @@ of them (tests/unit/request/test_request_cases_page.py).
 """
 
 from request_cases.case import Case
+from request_cases.groups import group_cases
 from request_cases.moves import by_cases, op_move_cases
 from request_cases.operations import id_cases, op_cases, redrive_cases
 from request_cases.others import other_header_cases, user_cases
@@ -39,6 +41,7 @@ HEADER_CASES: tuple[Case, ...] = (
     *receipt_cases(),
     *late_cases(),
     *window_cases(),
+    *group_cases(),
     *cron_cases(),
     *zone_cases(),
     *until_cases(),

@@ -53,8 +53,11 @@ def by_cases() -> Iterable[Case]:
         if earlier == b"-30m":
             yield waiting("earlier", b"by-waits", by)
             continue
-        ms = {b"-3598s": -3_598_000, b"-2h": -7_200_000}.get(earlier, -3_600_000)
-        yield moved("earlier", b"by-%d" % number, (RESCHEDULE, by), Moment(ms), section=BY, by=True)
+        id, asked = b"by-%d" % number, (RESCHEDULE, by)
+        if earlier == b"-3598s":
+            yield moved("earlier", id, asked, Moment(-3_598_000), section=BY, by=True)
+        else:
+            yield moved("earlier than now", id, asked, Span(0), section=BY)
     for number, later in enumerate((b"+1h", b"+10m", b"+0ms", b"+250ms", b"+1d")):
         yield waiting("later", b"by-later-%d" % number, (BY, later))
     detail = "is not + or - and an integer"

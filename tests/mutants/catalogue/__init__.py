@@ -4,10 +4,11 @@ from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.cancel_on import CANCEL_ON
 from mutants.catalogue.comparing import COMPARING
 from mutants.catalogue.election import ELECTION
+from mutants.catalogue.groups import GROUPS
 from mutants.catalogue.http_api import HTTP_API
 from mutants.catalogue.ids import IDS
-from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.local_times import LOCAL_TIMES
+from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.progress import PROGRESS
@@ -47,5 +48,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *SERIES,
     *LOCAL_TIMES,
     *RESCHEDULES,
+    *GROUPS,
 )
 """In the order of docs/design/mutants.md."""

@@ -5,7 +5,7 @@ from mutants.mutant import one_edit
 STEP = "delayd/node/delivery/local_step.py"
 TIMES = "delayd/request/recurrence/local_times.py"
 ON_A_NODE = "tests/unit/node/delivery/test_local_times_on_a_node.py"
-OF_TIMES = "tests/unit/recurrence/test_local_times.py"
+OF_TIMES = "tests/unit/recurrence/test_clock_times.py"
 READ = "tests/unit/request/test_local_time_requests.py"
 PAGE = "local-times.md#local-times"
 

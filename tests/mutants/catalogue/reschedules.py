@@ -31,6 +31,15 @@ RESCHEDULES: tuple[Mutant, ...] = (
         f"{ON_A_NODE}::test_its_window_ends_and_it_is_late_from_the_new_time_on",
     ),
     one_edit(
+        "moved-to-before-it-was-asked",
+        "`delayd-by` moves nothing to before the marker",
+        PAGE,
+        INGEST,
+        "max(append_ms, min(due_ms + by_ms, latest_ms))",
+        "max(0, min(due_ms + by_ms, latest_ms))",
+        f"{PURE}::test_what_is_moved_to_before_now_is_due_now",
+    ),
+    one_edit(
         "move-counts-as-an-attempt",
         "the attempts of what is moved are counted on, and no more",
         PAGE,

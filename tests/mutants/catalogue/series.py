@@ -145,7 +145,7 @@ SERIES = (
         "a time of the day that the clock skips comes when it has been put forward",
         PAGE,
         TIMES,
-        "            found = _change_before(tz, found)\n",
+        "            found = change_before(tz, found)\n",
         "            continue\n",
         f"{OF_TIMES}::test_a_time_of_day_that_is_skipped_comes_when_the_clock_has_been_put_forward",
     ),

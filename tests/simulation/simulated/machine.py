@@ -218,8 +218,10 @@ class Machine:
     def _may_end_with(self, error: DelaydError, disk: SimulatedDisk) -> bool:
         """Return whether an injected fault, rather than a defect, explains this end."""
         if isinstance(error, FrontierError):
-            # A transaction that somebody else left open is taken for a lost commit marker.
-            return "stays behind" in str(error)
+            # A transaction that somebody else left open is taken for a lost commit marker; and a
+            # node that is led to zombie leaders ends if it knows more than they do.
+            is_stale = self.link.meets_zombies and "has already acted on" in str(error)
+            return is_stale or "stays behind" in str(error)
         if isinstance(error, DiskError):
             # Only a new node needs room to start.
             is_new = not (self._config.data_dir / "format.json").exists()

@@ -26,6 +26,7 @@ ASKED_AFTER_MS = ((-400, 60), (100, 900), (1_000, 3_500), (3_000, 7_000))
 """When cancels of one id are sent, from its due time on: the first may come too late, and what it
 was told must be told again."""
 WINDOWS = (b"50ms", b"700ms", b"3s")
+GROUPS = (b"a-group", b"another", "grün".encode())
 LATE = (b"1ms", b"20ms", b"300ms", b"2s", b"1h")
 CRONS = (b"* * * * * *", b"*/2 * * * * *", b"*/5 * * * * *")
 OPEN_MS_MAX = 2_500
@@ -317,6 +318,8 @@ class Users:
             now_ms = self._kafka.clock.wall_ms()
             recurring = _recurring(headers, value, now_ms) if self._has_series else None
             wishes = _drawn(self._wishes, value)
+            if any(name == "delayd-id" for name, _ in headers) and crc32(value) % 3 == 0:
+                wishes.append(("delayd-group", GROUPS[crc32(value) // 3 % len(GROUPS)]))
             if recurring is None and self._has_local_times:
                 headers = _by_the_clock(headers, value)
             if recurring is not None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from delayd.bench.ids import AGAIN, CANCEL, NEW, PLAIN
-from delayd.cli import app
+from delayd.commands.cli import app
 from delayd.node.replica.noted_kills import NotedKills
 from delayd.runtime import native
 

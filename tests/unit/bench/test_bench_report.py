@@ -20,7 +20,7 @@ from delayd.bench.goals import GOALS, Goal, goal_of
 from delayd.bench.plot import plot
 from delayd.bench.report import EXPLAINED, report
 from delayd.bench.result import Result, ResultError, machine, result_from_json
-from delayd.cli import app
+from delayd.commands.cli import app
 from delayd.config.security import Security
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -20,7 +20,7 @@ from delayd.bench.wheels import jobs, measuring
 from delayd.bench.wheels.jobs import drain
 from delayd.bench.wheels.measuring import bench_wheel
 from delayd.bench.wheels.wheel_driver import PARTITIONS, Batch, DrivenWheel, Load
-from delayd.cli import app
+from delayd.commands.cli import app
 from delayd.runtime.clock import SystemClock
 from replication.ids import NOTHING
 from replication.rank import SLOT_MS

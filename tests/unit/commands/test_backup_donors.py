@@ -15,7 +15,7 @@ from giving_node import RECORDS, Giver
 from typer.testing import CliRunner
 from wheel_snapshots import contents_of
 
-from delayd import cli
+from delayd.commands import cli
 from delayd.commands.backup import donating, packs
 from delayd.commands.backup.donating import Cluster, back_up
 from delayd.commands.backup.keeping import backups_in

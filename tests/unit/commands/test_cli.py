@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from delayd.cli import COMMANDS, load_command, main
+from delayd.commands.cli import COMMANDS, load_command, main
 from delayd.errors import ExitCode
 
 NODES = ("delayd.node", "delayd.wheel", "fastapi", "uvicorn", "prometheus_client", "plyvel")
@@ -18,7 +18,7 @@ CONNECTING = ("confluent_kafka", "pydantic", "pydantic_settings")
 
 RUN = """
 import sys
-from delayd.cli import main
+from delayd.commands.cli import main
 sys.argv = ["delayd", *sys.argv[1:]]
 try:
     main()
@@ -41,7 +41,9 @@ def loaded_by(*command: str) -> set[str]:
 def test_the_help_of_delayd_loads_no_command(arguments: list[str]) -> None:
     loaded = loaded_by("-c", RUN, *arguments)
     assert "typer" in loaded
-    assert loaded.isdisjoint((*NODES, *SPARK, *CLUSTERS, *CONNECTING, "delayd.commands"))
+    assert loaded.isdisjoint((*NODES, *SPARK, *CLUSTERS, *CONNECTING))
+    commands = {name for name in loaded if name.startswith("delayd.commands.")}
+    assert commands == {"delayd.commands.cli"}
 
 
 def test_the_version_is_told_without_what_parses_and_logs() -> None:
@@ -53,7 +55,7 @@ def test_sending_loads_neither_a_node_nor_what_looks_at_clusters() -> None:
     """The drivers are made as `send` makes them, and nothing is sent: no broker is needed."""
     loaded = loaded_by(
         "-c",
-        "import sys, delayd.cli, delayd.commands.messages as messages\n"
+        "import sys, delayd.commands.cli, delayd.commands.messages as messages\n"
         "messages.open_bus('127.0.0.1:1').cluster().close()\n"
         "messages.Client('127.0.0.1:1').close()\n"
         "print('loaded:', *sys.modules)",

@@ -11,8 +11,8 @@ from test_wheel_export import CANCELS, HOUR_MS, MESSAGES, requests, take
 from typer.testing import CliRunner
 from wheel_disks import flip
 
-from delayd import cli
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.commands import cli
 from delayd.commands.move.source import Message, Source
 from delayd.errors import ConfigError, CorruptionError
 from delayd.wheel.stopped import locked, open_stopped

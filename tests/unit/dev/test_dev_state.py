@@ -18,7 +18,7 @@ def part(tmp_path: Path) -> Part:
     return Part(
         kind=Kind.NODE,
         name="node-1",
-        command=("python", "-m", "delayd.cli"),
+        command=("python", "-m", "delayd.commands.cli"),
         env={"DELAYD_CLOCK_OFFSET_MS": "-5"},
         address="http://127.0.0.1:1",
         data=tmp_path / "data",

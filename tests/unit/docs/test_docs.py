@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 import delayd
 import replication
-from delayd import cli
+from delayd.commands import cli
 from delayd.config.api_tokens import ApiTokens
 from delayd.config.node import NodeConfig
 from delayd.config.security import Security
@@ -30,7 +30,9 @@ from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.http import build_app
 from delayd.request import Reason
 from delayd.request.headers import (
+    GROUP_HEADERS,
     INTERNAL_HEADERS,
+    LOCAL_TIME,
     PLANNED_BEFORE_SERIES,
     PLANNED_TIME,
     SUPPORTED_HEADERS,
@@ -207,14 +209,14 @@ def test_each_reject_reason_is_in_the_reference_and_no_other_is() -> None:
 def test_the_reference_tells_the_headers_that_work_from_those_that_are_reserved() -> None:
     name = "docs/reference/requests.md"
     assert first_words(name, "Request headers") == list(SUPPORTED_HEADERS)
-    assert first_words(name, "Wishes") == list(WISH_HEADERS)
+    assert first_words(name, "Wishes") == [*WISH_HEADERS, *GROUP_HEADERS]
     _, reserved = section(name, "Request headers").split("\nReserved")
     assert {word for word in coded(reserved) if word.startswith("delayd-")} == {
         *PLANNED_BEFORE_SERIES,
         "delayd-*",
     }
     written = {*first_words(name, "Delivered records"), *first_words(name, "Rejects")}
-    own = {"delayd-id", "delayd-due", PLANNED_TIME}
+    own = {"delayd-id", "delayd-due", *GROUP_HEADERS, PLANNED_TIME, LOCAL_TIME}
     assert written == {*WRITTEN_HEADERS, *own}
     assert first_words(name, "Internal records") == list(INTERNAL_HEADERS)
 

@@ -20,6 +20,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "cancel-on-event",
         "coming-from",
         "moving",
+        "groups",
         "python-client",
         "recurring",
         "second-site",

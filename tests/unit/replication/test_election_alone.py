@@ -185,6 +185,27 @@ def test_a_follower_that_etcd_did_not_answer_lets_the_master_go_first() -> None:
     assert told(election, Ticked(4_650), LeaderRead(4_650, None))[-1] == GrantLease(3)
 
 
+def test_a_follower_lets_a_master_go_first_whose_lease_ends_just_after_etcd_is_back() -> None:
+    """An etcd that was frozen answers before it looks which leases have run out meanwhile.
+
+    Rules: reclaims
+    """
+    election = Election("other", is_fenced=True)
+    told(election, Ticked(0), LeaderRead(0, OURS), Ticked(POLL_MS), CallFailed(3_000))
+    told(election, LeaderRead(3_010, OURS))
+    assert told(election, Ticked(3_160), LeaderRead(3_160, None)) == (PollLeader(),)
+    assert GrantLease(3) not in told(election, Ticked(4_650), LeaderRead(4_650, None))
+    assert GrantLease(3) in told(election, Ticked(4_810), LeaderRead(4_810, None))
+
+
+def test_a_follower_campaigns_at_once_when_etcd_was_back_for_as_long_as_a_lease_lasts() -> None:
+    """The master's keepalives would have reached it since then."""
+    election = Election("other", is_fenced=True)
+    told(election, Ticked(0), LeaderRead(0, OURS), Ticked(POLL_MS), CallFailed(3_000))
+    told(election, LeaderRead(3_010, OURS), Ticked(4_510), LeaderRead(4_520, OURS))
+    assert GrantLease(3) in told(election, Ticked(6_010), LeaderRead(6_010, None))
+
+
 def test_what_a_follower_waited_before_another_absence_does_not_count() -> None:
     """The master made its key anew in between, which this node could not read.
 

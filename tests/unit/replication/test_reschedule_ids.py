@@ -104,6 +104,19 @@ def test_what_was_due_long_ago_is_held_and_takes_no_id() -> None:
     assert taken(state, NOW_MS, RESCHEDULE, Known(recent)).reply is PendingReply.UNMOVABLE
 
 
+def test_what_is_moved_to_before_now_is_due_now() -> None:
+    """A wish that counts from the due time would be passed else, and the id forgotten.
+
+    Rules: reschedule-moves
+    """
+    state = LogState(50, NOW_MS - TRAIL_MS)
+    for by_ms, due_ms in ((-2 * HOUR_MS, NOW_MS), (-HOUR_MS + 1, NOW_MS + 1)):
+        message = MESSAGE._replace(due_ms=NOW_MS + HOUR_MS)
+        asked = RESCHEDULE._replace(by_ms=by_ms)
+        told = taken(state, NOW_MS, asked, Known(IdState((message,))))
+        assert told.dues_ms == ((message.due_ms, due_ms),)
+
+
 def test_of_a_reservation_in_part_each_known_message_goes_on() -> None:
     """Rules: reschedule-moves"""
     whole = held_by(50, MESSAGE, OTHER)

@@ -388,6 +388,16 @@ def test_an_id_that_can_be_kept_is_kept() -> None:
     assert (request.id, redrive.lost_id) == ("k", None)
 
 
+def test_a_redrive_keeps_its_group_and_without_its_id_has_none() -> None:
+    group = ("delayd-group", b"g")
+    letter = undelivered(record(TOPIC, DELAY, ("delayd-id", b"k"), group))
+    _, request = sent(letter)
+    assert request.wishes == Wishes(group="g")
+    letter = rejected(record(TOPIC, DELAY, ("delayd-id", b"other"), group))
+    redrive, request = sent(letter, Correction(without_id=True))
+    assert (request.id, request.wishes, redrive.lost_id) == (None, None, "other")
+
+
 def test_a_redrive_without_a_new_time_leaves_lateness_out() -> None:
     """docs/design/wishes.md: it was due long ago, and would expire again at once."""
     wishes = (("delayd-late", b"1000ms"), ("delayd-window", b"5000ms"), ("delayd-receipt", b"yes"))

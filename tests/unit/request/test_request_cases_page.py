@@ -35,6 +35,7 @@ from request_cases.states import COLUMNS
 from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Verdict
 from delayd.request.headers import (
+    GROUP_HEADERS,
     INTERNAL_HEADERS,
     RESCHEDULE_HEADERS,
     SERIES_HEADERS,
@@ -43,6 +44,10 @@ from delayd.request.headers import (
     WRITTEN_HEADERS,
 )
 
+OF_REQUESTS = (
+    *(*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS),
+    *(*RESCHEDULE_HEADERS, *GROUP_HEADERS),
+)
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "request-cases.md"
 SHOWN_CHARS_MAX = 48
 SHOWN_HEADERS_MAX = 8
@@ -60,7 +65,7 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     steps = [case.steps[-1] for case in CASES]
     assert len(CASES) >= CASES_MIN
     headers = {str(name) for step in steps for name, _ in step.headers}
-    assert headers >= {*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS}
+    assert headers >= {*OF_REQUESTS}
     assert headers >= {*INTERNAL_HEADERS, *WRITTEN_HEADERS}
     reasons = {step.fate.reason for step in steps if isinstance(step.fate, Refused | Dead)}
     of_no_record, of_older_rules = {"unreadable-batch"}, {"not-supported"}
@@ -72,7 +77,7 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
 
 
 def test_each_header_has_good_cases_and_bad_ones() -> None:
-    for header in (*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS, *RESCHEDULE_HEADERS):
+    for header in OF_REQUESTS:
         fates = Counter(
             isinstance(case.steps[-1].fate, Refused) for case in CASES if case.section == header
         )

@@ -4,7 +4,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from delayd.cli import app
+from delayd.commands.cli import app
 
 
 def test_a_line_goes_to_the_stderr_of_now_whoever_ran_a_command_before(

@@ -28,7 +28,7 @@ def test_a_process_runs_natively_unless_its_environment_says_no(library: native.
     said = {}
     for wish in ("0", library.path):
         done = subprocess.run(
-            [sys.executable, "-m", "delayd.cli", "--version"],
+            [sys.executable, "-m", "delayd.commands.cli", "--version"],
             env={**os.environ, native.SWITCH: wish},
             capture_output=True,
             text=True,

@@ -196,3 +196,30 @@ def test_years_pass_in_a_moment(kit: InMemoryDelayd) -> None:
         client.schedule("t", "v", in_="30d")
         kit.clock.advance("30d")
     assert len(kit.delivered("t")) == 12
+
+
+def test_a_group_is_seen_and_cancelled(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    for number in range(4):
+        group = "customer-42" if number % 2 else None
+        client.schedule("t", "v", in_="1h", id=f"id-{number}", group=group)
+    assert {each.id for each in kit.pending(group="customer-42")} == {"id-1", "id-3"}
+    assert kit.cancel_group("customer-42") == {"cancelled": 2}
+    assert kit.cancel_group("customer-42") == {}
+    assert {each.id for each in kit.pending()} == {"id-0", "id-2"}
+    client.replace("id-0", "t", "v", in_="1h", group="another")
+    kit.clock.advance("2h")
+    found = {
+        record.header("delayd-id"): record.header("delayd-group") for record in kit.delivered("t")
+    }
+    assert found == {"id-0": "another", "id-2": None}
+
+
+def test_an_asynchronous_client_names_a_group(kit: InMemoryDelayd) -> None:
+    async def program() -> None:
+        async with kit.async_client() as client:
+            await client.schedule("t", "v", in_="1h", id="a", group="g")
+            await client.replace("a", "t", "w", in_="1h", group="h")
+
+    asyncio.run(program())
+    assert [each.group for each in kit.pending()] == ["h"]

@@ -57,6 +57,10 @@ class Delivered(In):
         str | None,
         Field(description="As delayd-window: it may go out so much later.", max_length=64),
     ] = None
+    group: Annotated[
+        str | None,
+        Field(description="As delayd-group: needs an id.", min_length=1, max_length=256),
+    ] = None
     cron: Annotated[
         str | None,
         Field(description="As delayd-cron: it recurs; in place of delay and at.", max_length=128),
@@ -102,6 +106,7 @@ class Delivered(In):
             "partition": self.partition,
             "late": self.late,
             "window": self.window,
+            "group": self.group,
             "cron": self.cron,
             "zone": self.zone,
             "until": self.until,
@@ -208,6 +213,8 @@ class PendingItem(BaseModel):
     """The user's own request."""
     id: str | None
     topic: str
+    group: str | None = None
+    """The group that it is of."""
     due_ms: int
     attempts: int
     """Attempts to deliver it so far."""

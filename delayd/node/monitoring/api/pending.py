@@ -18,7 +18,7 @@ from delayd.node.monitoring.api.models import (
 from delayd.node.monitoring.api.problems import BusyError, MalformedError
 from delayd.node.monitoring.api.services import Services
 from delayd.node.replica.held import peeked
-from delayd.request import attempt_of, id_of, origin_of, series_of, source_of
+from delayd.request import attempt_of, group_of, id_of, origin_of, series_of, source_of
 from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
 from replication.rank import Rank
@@ -35,6 +35,7 @@ class Filter(NamedTuple):
     reader: ApiToken
     topic: str | None
     id_prefix: str | None
+    group: str | None
     from_ms: int
     until_ms: int
 
@@ -42,6 +43,9 @@ class Filter(NamedTuple):
 Topic = Annotated[str | None, Query(description="Only for this target.", max_length=249)]
 IdPrefix = Annotated[
     str | None, Query(description="Only with an id that begins so.", min_length=1, max_length=256)
+]
+Group = Annotated[
+    str | None, Query(description="Only of this group.", min_length=1, max_length=256)
 ]
 FromMs = Annotated[int, Query(description="Only due from then on, Unix ms.", ge=0, le=MS_MAX)]
 UntilMs = Annotated[int, Query(description="Only due before then, Unix ms.", ge=0, le=MS_MAX)]
@@ -70,11 +74,12 @@ def add_pending(api: APIRouter, services: Services) -> None:
         reader: Reader,
         topic: Topic = None,
         id_prefix: IdPrefix = None,
+        group: Group = None,
         from_ms: FromMs = 0,
         until_ms: UntilMs = MS_MAX,
         cursor: CursorIn = None,
     ) -> tuple[Filter, Cursor]:
-        return Filter(reader, topic, id_prefix, from_ms, until_ms), _cursor(cursor)
+        return Filter(reader, topic, id_prefix, group, from_ms, until_ms), _cursor(cursor)
 
     Matching = Annotated[tuple[Filter, Cursor], Depends(matching)]  # noqa: N806
 
@@ -109,6 +114,7 @@ def _page(
             until_ms=asked.until_ms,
             topic=asked.topic,
             bytes_max=PAGE_BYTES,
+            text=asked.group,
         )
         items: list[PendingItem] = []
         with closing(_items(listing, asked, services)) as found:
@@ -130,6 +136,9 @@ def _items(
         topic, id = topic_of(body), id_of(body)
         if asked.topic not in (None, topic) or not asked.reader.covers(topic):
             continue
+        group = group_of(body)
+        if asked.group not in (None, group):
+            continue
         if asked.id_prefix is not None and not (id or "").startswith(asked.id_prefix):
             continue
         if frontier.covers(frame.lane, Rank(frame.due_ms, frame.partition, frame.offset)):
@@ -140,6 +149,7 @@ def _items(
             origin=origin_of(body, frame.partition, frame.offset),
             id=id,
             topic=topic,
+            group=group,
             due_ms=frame.due_ms,
             attempts=attempt_of(body),
             bytes=HEADER_BYTES + len(frame.body),

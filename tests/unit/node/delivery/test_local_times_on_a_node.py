@@ -315,7 +315,7 @@ def test_it_is_moved_and_fired(
     node = make("orders")
     send(node, clock(LATER_MS), id="a")
     turn(node, turns)
-    ask(node, op, **when)
+    ask(node, op, **when)  # type: ignore[arg-type]
     turn(node)
     for at_ms in (SOON_MS, LATER_MS - DAY_MS, LATER_MS):
         go_to(node, at_ms)

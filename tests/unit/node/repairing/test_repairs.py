@@ -431,6 +431,21 @@ def test_a_turn_whose_answer_was_lost_is_this_nodes_all_the_same(tmp_path: Path)
         assert nodes.state("b") == "repaired"
 
 
+def test_a_turn_that_comes_to_light_after_the_repair_ends_too(tmp_path: Path) -> None:
+    """An etcd that was not to be trusted had said that there was none any more.
+
+    Rules: one-repairs
+    """
+    with repairing(tmp_path) as nodes:
+        take(nodes, b=lost(NAMED))
+        repair(nodes, "b")
+        way = nodes.ways["b"]
+        lease = way.grant_lease(TURN_S).id
+        way.claim_repair(json.dumps({"node": "b", "lease": lease}), lease)
+        nodes.round("b")
+        assert way.repair_claim() is None, "others can never repair"
+
+
 def test_a_new_wheel_that_has_not_come_so_far_is_not_like_the_others(tmp_path: Path) -> None:
     """Rules: repair-ends"""
     with repairing(tmp_path) as nodes:

@@ -82,6 +82,7 @@ FOR_PYTHON: Final[dict[str, Headers]] = {
     "a wish": [TOPIC, DELAY, ("delayd-receipt", b"yes")],
     "a lateness": [("delayd-late", b"1h"), TOPIC, DELAY],
     "a window": [TOPIC, ("delayd-window", b"1h"), DELAY],
+    "a group": [TOPIC, DELAY, ("delayd-group", b"g")],
 }
 
 

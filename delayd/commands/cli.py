@@ -44,7 +44,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "send": Command("delayd.commands.messages", "send", "Schedule one message."),
     "cancel": Command(
-        "delayd.commands.messages",
+        "delayd.commands.changes",
         "cancel",
         "Cancel what is pending under an id. With --wait, exit 1 if it was not cancelled.",
     ),
@@ -54,12 +54,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Schedule a message in place of what is pending under an id.",
     ),
     "fire": Command(
-        "delayd.commands.messages",
+        "delayd.commands.changes",
         "fire",
         "Deliver what is pending under an id now, once. With --wait, exit 1 if it was too late.",
     ),
     "reschedule": Command(
-        "delayd.commands.messages",
+        "delayd.commands.changes",
         "reschedule",
         "Give what is pending under an id another due time. With --wait, exit 1 if it was too "
         "late.",
@@ -73,6 +73,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "delayd.commands.knowing",
         "pending",
         "Count the pending messages by hour or by target topic.",
+    ),
+    "list": Command(
+        "delayd.commands.listing",
+        "list_pending",
+        "List pending messages: of a group, for a target, by their ids.",
     ),
     "move": Command(
         "delayd.commands.move.commands",
