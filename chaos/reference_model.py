@@ -132,7 +132,8 @@ class Message:
     @property
     def earliest_ms(self) -> int:
         """When it may be delivered: with a window, as planned."""
-        planned_ms = None if self.is_moved else self.asked.planned_ms
+        asked = self.newest if self.asked.local else self.asked
+        planned_ms = None if self.is_moved else asked.planned_ms
         return self.due_ms if planned_ms is None else planned_ms
 
     @property

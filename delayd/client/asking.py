@@ -17,13 +17,16 @@ from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 from delayd.bus import Headers, Record
 from delayd.client.driver import PlainRecord
 from delayd.client.errors import RequestRefusedError
-from delayd.request import Op, Reason, Reject, RequestLimits, Series, parse, size_of
+from delayd.request import LocalTime, Op, Reason, Reject, RequestLimits, Series, parse, size_of
 from delayd.request.headers import HEADER_PREFIX
 from delayd.request.recurrence.expressions import next_after
+from delayd.request.recurrence.local_times import problem_of as problem_of_zone
+from delayd.request.recurrence.local_times import resolved_ms
 from delayd.request.recurrence.series import problem_of
 
 Moment: TypeAlias = datetime | int | str
-"""A due time: an aware datetime, Unix ms, or text as `delayd-due` takes it (RFC 3339)."""
+"""A due time: an aware datetime, Unix ms, or text as `delayd-due` takes it (RFC 3339). With `zone`
+what the clock of that zone shows: a naive datetime, or text like `2027-03-28T09:00`."""
 
 Span: TypeAlias = timedelta | int | str
 """A delay: a timedelta, ms, or text as `delayd-delay` takes it (`10s`)."""
@@ -67,7 +70,8 @@ class Options(TypedDict, total=False):
     """It recurs: five fields, six with seconds first, or `@daily` and its like. Needs rules version
     6."""
     zone: str | None
-    """Of `cron`: an IANA name; default: UTC."""
+    """Of `cron`: an IANA name; default: UTC. Of `at`: whose clock it is a time of; that is resolved
+    by the master, and again a day before it is due. Needs rules version 7."""
     until: Moment | None
     """Of `cron`: no occurrence is later."""
     catchup: str | None
@@ -95,10 +99,14 @@ class Ask(NamedTuple):
     partition: int | None = None
     """The partition of the buffer, if it must be a certain one; else the key decides."""
     series: Series | None = None
+    local: LocalTime | None = None
 
     def due_ms(self, append_ms: int) -> int:
         """Return the due time as asked, for a record appended at `append_ms`; of a series that of
-        its first occurrence, or `append_ms` if it has none by then."""
+        its first occurrence, or `append_ms` if it has none by then; of a local time by the tzdata
+        here."""
+        if self.local is not None:
+            return resolved_ms(self.local.text, self.local.zone)
         if self.series is not None:
             first_ms = next_after(self.series.cron, self.series.zone, append_ms)
             return append_ms if first_ms is None else first_ms
@@ -138,6 +146,8 @@ def ask(
     """Return the record that schedules or replaces; RequestRefusedError if delayd rejects it."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
+    if isinstance(at, datetime) and at.utcoffset() is None and zone is not None:
+        at = at.isoformat()
     pairs.append(_when(in_, at, cron))
     for name, text in (("zone", zone), ("catchup", catchup)):
         if text is not None:
@@ -166,8 +176,11 @@ def ask(
         raise RequestRefusedError(f"{request.reason.slug}: {request.detail}")
     if request.series is not None:
         _refuse_series(request.series._replace(until_ms=None), 0)
+    if request.local is not None and (problem := problem_of_zone(request.local.zone)) is not None:
+        raise RequestRefusedError(f"{Reason.NO_OCCURRENCE.slug}: {problem}")
     sent = (record.key, record.value, pairs, request.asked_due_ms)
-    return Ask(*sent, relative=at is None, op=op, id=id, series=request.series)
+    found = Ask(*sent, relative=at is None, op=op, id=id)
+    return found._replace(series=request.series, local=request.local)
 
 
 def refuse_beyond(asked: Ask, limits: RequestLimits, now_ms: int) -> None:
@@ -317,7 +330,8 @@ def _due(at: Moment) -> bytes | None:
     if at.utcoffset() is None:
         raise RequestRefusedError(
             f"the datetime {at.isoformat()} has no time zone, so it names no moment",
-            remedy="give it one, for instance datetime.now(UTC)",
+            remedy="give it one, for instance datetime.now(UTC); or name the zone whose clock it"
+            " is a time of (zone)",
         )
     return b"%d" % -((_EPOCH - at) // _MS)
 

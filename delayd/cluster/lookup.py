@@ -153,7 +153,22 @@ def _content(bus: Bus, buffer: str, source: str, clock: Clock, timeout_ms: int) 
             "zone": (headers.get("delayd-zone") or b"UTC").decode(errors="replace"),
             "occurrence": int(headers.get("delayd-occurrence") or 0),
         }
+    elif (local := _local_in(headers)) is not None:
+        found["local"] = local
     return found
+
+
+def _local_in(headers: dict[str, bytes | None]) -> dict[str, Any] | None:
+    """Return the local time of a message, and when that is, as far as its record knows."""
+    asked, zone = headers.get("delayd-due"), headers.get("delayd-zone")
+    if (written := headers.get("delayd-local")) is not None:
+        text, _, name = written.decode(errors="replace").removesuffix("]").partition("[")
+        is_known = headers.get("delayd-resolved") in (b"expected", b"final")
+        return {"at": text, "zone": name, "due_ms": int(asked or 0) if is_known else None}
+    if asked is None or zone is None:
+        return None
+    texts = (each.decode(errors="replace") for each in (asked, zone))
+    return {**dict(zip(("at", "zone"), texts, strict=True)), "due_ms": None}
 
 
 def _outcome(

@@ -121,6 +121,9 @@ def _show_known(known: dict[str, Any]) -> None:
         if series is not None:
             number = f"occurrence {series['occurrence']}" if series["occurrence"] else "not begun"
             where += f", series {series['cron']} in {series['zone']}, {number}"
+        if (local := live.get("local")) is not None:
+            when = f": {moment(local['due_ms'])}" if local["due_ms"] is not None else ""
+            where += f", local time {local['at']} in {local['zone']}{when}"
         place = _record_place(live)
         typer.echo(f"{live['state']:9} {live['source']}, {_due(live)}, {where}{place}")
     for killed in known["killed"]:

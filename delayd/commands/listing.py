@@ -73,6 +73,10 @@ def _line(message: dict[str, Any]) -> str:
         parts.append(f"of {message['group']}")
     if message.get("cron"):
         parts.append(f"series {message['cron']}")
+    if message.get("local"):
+        parts.append(f"local time {message['local']} in {message['zone']}")
+        if message["resolved_ms"] is not None:
+            parts.append(f"due at {moment(message['resolved_ms'])}")
     if message["attempts"]:
         parts.append(f"attempt {message['attempts'] + 1}")
     return "  ".join(parts)

@@ -79,7 +79,11 @@ Cron = Annotated[
     typer.Option("--cron", help="It recurs: '0 9 * * MON-FRI', six fields with seconds, @daily."),
 ]
 Zone = Annotated[
-    str | None, typer.Option("--zone", help="Time zone of --cron: Europe/Berlin. Default: UTC.")
+    str | None,
+    typer.Option(
+        "--zone",
+        help="Time zone of --cron (default: UTC), or of --at without offset: Europe/Berlin.",
+    ),
 ]
 Until = Annotated[
     str | None, typer.Option("--until", help="End of --cron: Unix ms, or RFC 3339 with offset.")

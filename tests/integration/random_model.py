@@ -15,6 +15,8 @@ from chaos.records import Logged
 from chaos.reference_model import Model
 from delayd.bus import Record
 from delayd.request import Reject, Request, RequestLimits, parse
+from delayd.request.local_times import shown
+from delayd.request.spreading import planned_ms_of
 
 TIMES = ("due", "delay", "level")
 
@@ -76,16 +78,28 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         late=logged.fields.get("late", ""),
         late_ms=None if request.wishes is None else request.wishes.late_ms,
         window=logged.fields.get("window", ""),
-        planned_ms=request.due_ms if "window" in logged.fields else None,
+        planned_ms=planned_of(request, f"{record.partition}/{record.offset}"),
         group=logged.fields.get("group", ""),
         series=series_of(logged.fields) if request.series is not None else (),
         occurrence=0 if request.series is None else request.series.occurrence,
-        state=logged.fields.get("series", "on"),
+        state=logged.fields.get("resolved", "no" if request.local else "")
+        or logged.fields.get("series", "on"),
+        local="" if request.local is None else shown(request.local),
         follows="follows" in logged.fields,
         by_ms=request.by_ms,
         new_due_ms=request.asked_due_ms,
         moved_by=f"{record.partition}/{request.moved_by}" if request.moved_by >= 0 else "",
     )
+
+
+def planned_of(request: Request, source: str) -> int | None:
+    """Return when a request with a window is to be delivered; None without one."""
+    window_ms = None if request.wishes is None else request.wishes.window_ms
+    if window_ms is None:
+        return None
+    if request.local is None or request.continues is None:
+        return request.due_ms
+    return planned_ms_of(request.asked_due_ms, window_ms, request.id or request.origin or source)
 
 
 def content_of(request: Request) -> Content | None:

@@ -59,6 +59,8 @@ OF_SERIES: Final[Headers] = [
     *(("delayd-zone", b"a zone"), ("delayd-until", b"253402300799999"), ("delayd-until", b"soon")),
     *(("delayd-catchup", b"all"), ("delayd-catchup", b"some")),
 ]
+CLOCKS: Final = (b"2020-03-29T02:30", b"2020-10-25T02:30:00.5", b"2020-02-30T09:00", b"2020-01-01")
+"""Local times, two of them wrong."""
 NEW_DUES: Final[Headers] = [("delayd-by", b"+1ms"), ("delayd-by", b"-1d"), ("delayd-delay", b"1d")]
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
@@ -151,6 +153,8 @@ def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
     if len(headers) > 2:  # no cancel
         if random.random() < 0.1:
             headers[2:3] = [("delayd-cron", random.choice(CRONS)), *random.sample(OF_SERIES, 1)]
+        elif random.random() < 0.1:
+            headers[2:3] = [("delayd-due", random.choice(CLOCKS)), random.choice(OF_SERIES[:3])]
         headers += random.sample(WISHES, random.random() < 0.15)
     return headers
 

@@ -78,8 +78,9 @@ def judge_fate(play: Play, case: Case, step: Step, sent: Sent) -> None:
             check_dead(step, step.fate, sent, letters[0])
         case Pending():
             live = live_under(play, header_of(step, "delayd-id"))
-            is_series = header_of(step, "delayd-cron") is not None  # a continuation stands for it
-            assert live if is_series else source in live, "it is not pending"
+            # A continuation stands for a series, and for a local time.
+            is_continued = any(name in ("delayd-cron", "delayd-zone") for name, _ in step.headers)
+            assert live if is_continued else source in live, "it is not pending"
         case Killed() | Nothing():
             assert source not in live_under(play, header_of(step, "delayd-id")), "it is pending"
 
@@ -100,7 +101,9 @@ def check_delivered(
     assert found.headers[: len(user)] == user
     own = found.headers[len(user) :]
     planned = ["delayd-planned"] if fate.is_planned else []
-    origin = [] if moved is None else ["delayd-origin"]
+    is_local = is_local_time(sent)
+    origin = ["delayd-origin"] if is_local or moved is not None else []
+    origin += ["delayd-local"] if is_local and moved is None else []
     names = ["delayd-due", *planned, "delayd-fired", "delayd-source", *origin]
     id = dict(sent.headers).get("delayd-id")
     if id is not None:
@@ -115,6 +118,10 @@ def check_delivered(
     if moved is not None and isinstance(fate.due, Moment):
         due_ms += fate.due.in_ms
     assert found.header("delayd-due") == str(due_ms)
+    if "delayd-local" in origin:
+        given = dict(sent.headers)
+        local = b"%s[%s]" % (given["delayd-due"], given["delayd-zone"])
+        assert found.header("delayd-local") == local.decode()
     fired_ms = int(found.header("delayd-fired") or 0)
     if fate.is_planned:
         share = int(sha256(id or sent.at.source.encode()).hexdigest()[:8], 16) / 2**32
@@ -166,7 +173,8 @@ def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
         check_over(given, fate, sent, letter)
         return
     when = next((n, c) for n, c in sent.headers if n in ("delayd-due", "delayd-delay"))
-    due_ms = asked_ms(when, sent)
+    is_local = is_local_time(sent)
+    due_ms = int(letter.header("delayd-due") or 0) if is_local else asked_ms(when, sent)
     asked: list[tuple[str, bytes | None]] = [
         ("delayd-topic", given["delayd-topic"]),
         ("delayd-due", b"%d" % due_ms),
@@ -186,13 +194,19 @@ def check_dead(step: Step, fate: Dead, sent: Sent, letter: Found) -> None:
     assert own["delayd-reason"] == fate.reason.encode()
     assert own.get("delayd-attempt", b"0") == b"%d" % attempts
     assert own["delayd-origin"] == sent.at.source.encode()
-    assert (own["delayd-source"] != own["delayd-origin"]) == (attempts > 0)
+    assert (own["delayd-source"] != own["delayd-origin"]) == (attempts > 0 or is_local)
     check_detail(letter.header("delayd-detail") or "", fate.detail)
 
 
 def check_over(given: dict[str, Any], fate: Dead, sent: Sent, letter: Found) -> None:
-    """Check that the letter asks for the series again."""
+    """Check that the letter asks for the series, or the local time, again."""
     own = dict(letter.headers)
+    if is_local_time(sent):
+        kept = {n: c for n, c in given.items() if n != "delayd-receipt"}
+        assert kept.items() <= own.items() and "delayd-occurrence" not in own
+        assert own["delayd-reason"] == b"no-occurrence"
+        check_detail(letter.header("delayd-detail") or "", fate.detail)
+        return
     zone = given.get("delayd-zone", b"UTC")
     kept = {n: c for n, c in given.items() if n not in ("delayd-receipt", "delayd-until")}
     assert kept.items() | {("delayd-zone", zone)} <= own.items() and "delayd-due" not in own
@@ -241,6 +255,8 @@ def check_receipt(
         assert due_ms is None
     elif op in ("cancel", "reschedule", "fire"):
         assert (due_ms is None) == ("nothing is remembered" in receipt["detail"])
+    elif is_local_time(sent):
+        assert due_ms == sent.at.append_ms or told.verdict != "scheduled"
     elif header_of(step, "delayd-cron") is None:
         [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]
         assert due_ms == asked_ms(when, sent)
@@ -259,6 +275,12 @@ def due_of(due: Due, sent: Sent) -> int:
     if isinstance(due, Span):
         return sent.at.append_ms + due.ms
     return sent.due_ms if isinstance(due, Moment) else due
+
+
+def is_local_time(sent: Sent) -> bool:
+    """Return whether a step asks for a local time."""
+    given = dict(sent.headers)
+    return "delayd-zone" in given and "delayd-cron" not in given
 
 
 def users(sent: Sent) -> list[tuple[str, bytes | None]]:

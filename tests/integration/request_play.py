@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from clusters import TestCluster
 from nodes import CLOCK, HANGS_S, NodeProcess, master_of
@@ -229,6 +230,9 @@ def moment_text(at_ms: int, form: str) -> str:
     """A moment as `delayd-due` may have it."""
     if form == "ms":
         return str(at_ms)
+    if form == "UTC" or "/" in form:
+        at = datetime.fromtimestamp(at_ms // 1000, ZoneInfo(form)).replace(tzinfo=None)
+        return f"{at.isoformat()}.{at_ms % 1000:03}"
     minutes = 0 if form == "Z" else int(form[:3]) * 60 + int(form[0] + form[4:])
     zone = timezone(timedelta(minutes=minutes))
     at = datetime.fromtimestamp(at_ms // 1000, zone).replace(tzinfo=None)

@@ -7,6 +7,7 @@
 | `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
 | `moves.py` | other due times |
 | `groups.py` | names that messages share |
+| `local_times.py` | due times by the clock of a zone |
 | `wishes.py`, `series.py`, `others.py` | the same of other headers |
 | `states.py` | each operation in each state of the id |
 
@@ -16,6 +17,7 @@ of them (tests/unit/request/test_request_cases_page.py).
 
 from request_cases.case import Case
 from request_cases.groups import group_cases
+from request_cases.local_times import local_time_cases
 from request_cases.moves import by_cases, op_move_cases
 from request_cases.operations import id_cases, op_cases, redrive_cases
 from request_cases.others import other_header_cases, user_cases
@@ -46,6 +48,7 @@ HEADER_CASES: tuple[Case, ...] = (
     *zone_cases(),
     *until_cases(),
     *catchup_cases(),
+    *local_time_cases(),
     *other_header_cases(),
     *user_cases(),
 )

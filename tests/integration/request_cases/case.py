@@ -26,7 +26,8 @@ class Moment(NamedTuple):
 
     in_ms: int
     form: str = "ms"
-    """`ms` for Unix milliseconds, else RFC 3339 with this zone: `Z` or an offset like `+05:30`."""
+    """`ms` for Unix milliseconds, else RFC 3339 with this zone: `Z` or an offset like `+05:30`. The
+    name of a zone: as its clock shows it, without an offset."""
 
 
 class Span(NamedTuple):

@@ -156,7 +156,7 @@ def zone_cases() -> Iterable[Case]:
         "of a message that does not recur",
         (name, b"UTC"),
         reason="unexpected-header",
-        detail="the header delayd-zone has no meaning without delayd-cron",
+        detail="the header delayd-zone has no meaning with delayd-due '0'",
     )
     yield from spoilt(name, b"UTC", (TOPIC, YEARLY))
 

@@ -59,7 +59,7 @@ def test_what_the_master_would_refuse_is_refused_at_once(
 
 
 def test_options_of_a_series_need_an_expression() -> None:
-    with pytest.raises(RequestRefusedError, match="no meaning without delayd-cron"):
+    with pytest.raises(RequestRefusedError, match="delayd-zone has no meaning with delayd-delay"):
         ask("delayd-buffer", "reports", b"v", in_="5m", zone="UTC")
 
 

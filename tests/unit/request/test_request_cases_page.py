@@ -177,6 +177,8 @@ def quoted(content: Content) -> str:
 
 def moment_text(moment: Moment) -> str:
     form = "in Unix ms" if moment.form == "ms" else f"in RFC 3339 with `{moment.form}`"
+    if moment.form == "UTC" or "/" in moment.form:
+        form = "by the clock of the zone"
     return f"{after_text(moment.in_ms)}, {form}"
 
 

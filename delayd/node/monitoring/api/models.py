@@ -45,7 +45,7 @@ class Delivered(In):
     ] = None
     at: Annotated[
         str | Ms | None,
-        Field(description="Due time: RFC 3339 with offset, or Unix ms; in place of the delay."),
+        Field(description="Due time: RFC 3339, or Unix ms; with zone without offset."),
     ] = None
     headers: Annotated[list[HeaderIn], Field(max_length=1_000)] = []
     partition: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Of the target.")] = None
@@ -66,7 +66,8 @@ class Delivered(In):
         Field(description="As delayd-cron: it recurs; in place of delay and at.", max_length=128),
     ] = None
     zone: Annotated[
-        str | None, Field(description="As delayd-zone: of cron; default: UTC.", max_length=64)
+        str | None,
+        Field(description="As delayd-zone: of cron (default: UTC), of at.", max_length=64),
     ] = None
     until: Annotated[
         str | Ms | None, Field(description="As delayd-until: no occurrence of cron is later.")
@@ -223,6 +224,10 @@ class PendingItem(BaseModel):
     cron: str | None = None
     """Of a series: its expression, in `zone`."""
     zone: str | None = None
+    local: str | None = None
+    """Of a local time, in `zone`; `due_ms` is when it is looked at next."""
+    resolved_ms: int | None = None
+    """Of a local time: when that is, if it is resolved."""
     occurrence: int | None = None
     """Of a series: which one this is, from 1; 0 until the first one is found."""
 
@@ -288,6 +293,8 @@ class KnownMessage(BaseModel):
     at_ms: int | None = None
     problem: str | None = None
     series: SeriesShown | None = None
+    local: dict[str, str | int | None] | None = None
+    """Of a local time: `at`, `zone`, and `due_ms` if it is resolved."""
 
 
 class Known(BaseModel):

@@ -18,7 +18,17 @@ from delayd.node.monitoring.api.models import (
 from delayd.node.monitoring.api.problems import BusyError, MalformedError
 from delayd.node.monitoring.api.services import Services
 from delayd.node.replica.held import peeked
-from delayd.request import attempt_of, group_of, id_of, origin_of, series_of, source_of
+from delayd.request import (
+    LocalState,
+    asked_due_of,
+    attempt_of,
+    group_of,
+    id_of,
+    local_of,
+    origin_of,
+    series_of,
+    source_of,
+)
 from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
 from replication.rank import Rank
@@ -143,7 +153,8 @@ def _items(
             continue
         if frontier.covers(frame.lane, Rank(frame.due_ms, frame.partition, frame.offset)):
             continue
-        series = series_of(body)
+        series, local = series_of(body), local_of(body)
+        is_resolved = local is not None and local.state in (LocalState.EXPECTED, LocalState.FINAL)
         yield PendingItem(
             source=source_of(frame.partition, frame.offset),
             origin=origin_of(body, frame.partition, frame.offset),
@@ -154,7 +165,9 @@ def _items(
             attempts=attempt_of(body),
             bytes=HEADER_BYTES + len(frame.body),
             cron=None if series is None else series.cron,
-            zone=None if series is None else series.zone,
+            zone=series.zone if series is not None else None if local is None else local.zone,
+            local=None if local is None else local.text,
+            resolved_ms=asked_due_of(body) if is_resolved else None,
             occurrence=None if series is None else series.occurrence,
         )
 

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,35 @@ def test_a_series_is_scheduled_shown_and_cancelled(ask: Client, node: ApiNode) -
         answer = ask("POST", "/v1/messages", json={**body, "id": "wrong", **wrong})
         assert answer.status_code in (400, 422), answer.json()
     assert ask("DELETE", "/v1/messages/each-year", params={"wait": True}).json()["killed"]
+
+
+def test_a_local_time_is_scheduled_shown_and_cancelled(ask: Client, node: ApiNode) -> None:
+    """docs/design/local-times.md: with its zone and the moment that it is, wherever it is shown."""
+    far = datetime.fromtimestamp(node.clock.wall_ms() // 1000, UTC) + timedelta(days=30)
+    at = far.replace(tzinfo=None).isoformat(timespec="minutes")
+    due_ms = int(far.replace(second=0).timestamp()) * 1_000 - 19_800_000
+    body = {"topic": "billing", "value": "v", "id": "by-the-clock", "at": at}
+    body["zone"] = "Asia/Kolkata"
+    told = ask("POST", "/v1/messages", json=body, params={"wait": True})
+    assert (told.status_code, told.json()["verdict"]) == (201, "scheduled")
+    wait_for(lambda: known(ask, "by-the-clock")[0]["source"] != told.json()["source"])
+    [pending] = known(ask, "by-the-clock", places=True)
+    assert pending["state"] == "pending" and pending["topic"] == "billing"
+    assert pending["local"] == {"at": at, "zone": "Asia/Kolkata", "due_ms": due_ms}
+    node.wait_checkpointed(2)
+
+    def listed() -> list[Any]:
+        query = {"id_prefix": "by-the-clock"}
+        return [m for page in all_pages(ask, "/v1/pending", **query) for m in page["messages"]]
+
+    wait_for(lambda: [each["resolved_ms"] for each in listed()] == [due_ms])
+    [item] = listed()
+    assert (item["local"], item["zone"]) == (at, "Asia/Kolkata")
+    assert item["due_ms"] == due_ms - 86_400_000, "a day before it is resolved again"
+    for wrong in ({"zone": "Mars/Olympus"}, {"at": f"{at}:00Z"}, {"at": None, "delay": "1s"}):
+        answer = ask("POST", "/v1/messages", json={**body, "id": "wrong", **wrong})
+        assert answer.status_code in (400, 422), answer.json()
+    assert ask("DELETE", "/v1/messages/by-the-clock", params={"wait": True}).json()["killed"]
 
 
 def test_an_id_may_have_any_characters(ask: Client) -> None:
