@@ -19,7 +19,9 @@ def moment_ms(text: str, zone: str) -> int | None:
         tz = ZoneInfo(zone)
     except (ValueError, KeyError, OSError):
         return None
-    wall = datetime.fromisoformat(text)
+    second, _, fraction = text.partition(".")
+    fraction_ms = -(-int(fraction or 0) * 1_000 // 10 ** len(fraction))  # rounded up
+    wall = datetime.fromisoformat(second)
     near = wall.replace(tzinfo=UTC)
     offsets = [(near + by).astimezone(tz).utcoffset() or timedelta(0) for by in (-DAY, DAY)]
     for offset in sorted(offsets, reverse=True):
@@ -27,7 +29,8 @@ def moment_ms(text: str, zone: str) -> int | None:
         if moment.astimezone(tz).replace(tzinfo=None) == wall:
             break
     else:
-        moment = (near - max(offsets)).replace(second=0, microsecond=0)
+        fraction_ms = 0
+        moment = (near - max(offsets)).replace(second=0)
         while moment.astimezone(tz).replace(tzinfo=None) < wall:
             moment += MINUTE
-    return max(0, -(-(moment - datetime.fromtimestamp(0, UTC)) // MS))
+    return max(0, (moment - datetime.fromtimestamp(0, UTC)) // MS + fraction_ms)

@@ -90,6 +90,13 @@ def is_local(text: str) -> bool:
 
 def clock_ms_of(text: str) -> int:
     """Return the Unix ms of a local time, if the clock is that of UTC."""
+    clock_s, fraction_ms = clock_of(text)
+    return _in_range(text, clock_s * 1_000 + fraction_ms)
+
+
+def clock_of(text: str) -> tuple[int, int]:
+    """Return the Unix seconds of a local time, if the clock is that of UTC, and the ms of its
+    fraction, rounded up: 1000 at most."""
     match = _LOCAL.fullmatch(text)
     if match is None:
         raise _bad_due(text, f"is no date and time of day: write it like {LOCAL_EXAMPLE}")
@@ -97,8 +104,7 @@ def clock_ms_of(text: str) -> int:
     year, month, day, hour, minute, second = fields
     _check_time_of_day(text, hour, minute, second or "00")
     minutes = _minutes_of(text, year, month, day, hour, minute)
-    clock_s = minutes * 60 + int(second or 0)
-    return _in_range(text, clock_s * 1_000 + _fraction_ms(fraction or ""))
+    return minutes * 60 + int(second or 0), _fraction_ms(fraction or "")
 
 
 def until_ms_of(text: str) -> int:

@@ -40,7 +40,8 @@ _ASKED: Final = (
     *("op", "stored", "is_refused", "killed_by", "killed_ms", "topic", "target_partition"),
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
-    *("window_ms", "planned_ms", "occurrence", "goes_on", "group", "clock", "zone", "is_open"),
+    *("window_ms", "planned_ms", "occurrence", "goes_on", "group"),
+    *("clock", "zone", "is_open", "resolved"),
 )
 
 
@@ -219,7 +220,10 @@ def _nobody_asked(bounds: Bounds) -> Column:
         .when(F.col("asked.op") == "cancel", "the request there is a cancel")
         .when(F.col("asked.op").isin(*MOVES), "the request there is a reschedule")
         .when(F.col("asked.occurrence") == 0, "the request there is for a series")
-        .when(F.col("asked.is_open"), "the record there has a local time that is not final")
+        .when(
+            F.col("asked.is_open") | (F.col("asked.resolved") == "over"),
+            "the record there has a local time that is not final",
+        )
     )
 
 

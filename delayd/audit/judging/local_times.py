@@ -59,8 +59,13 @@ def _problem() -> Column:
     is_early = (resolved == "final") & (
         F.col("due_ms") - F.col("append_ms") > AGAIN_MS + STEP_MS_MAX
     )
+    is_kept = (
+        (resolved == "final")
+        & (before["resolved"] == "expected")
+        & (F.col("due_ms") == before["due_ms"])
+    )
     moment = F.udf(problem_of_moment, "string", useArrow=False)(
-        "clock", "zone", F.when(resolved != "over", F.col("due_ms"))
+        "clock", "zone", F.when(resolved != "over", F.col("due_ms")), is_true(is_kept)
     )
     return (
         F.when(F.col("moved_by").isNotNull(), None)
@@ -72,12 +77,15 @@ def _problem() -> Column:
     )
 
 
-def problem_of_moment(clock: str, zone: str, due_ms: int | None) -> str | None:
-    """Return what is wrong with the due time (Unix ms) of a local time; None: it has no zone."""
+def problem_of_moment(
+    clock: str, zone: str, due_ms: int | None, is_kept: bool = False
+) -> str | None:
+    """Return what is wrong with the due time (Unix ms) of a local time; None: it has no zone.
+    `is_kept`: it was due then before, and a zone that is known no more does not change that."""
     try:
         moment_ms = moment_of(clock, zone)
     except (ValueError, KeyError):
         moment_ms = None
-    if moment_ms == due_ms:
+    if moment_ms == due_ms or (moment_ms is None and is_kept):
         return None
     return f"the clock of {zone} shows {clock} at {moment_ms}, and not at {due_ms}"

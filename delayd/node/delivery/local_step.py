@@ -40,10 +40,11 @@ class LocalStep:
 
     def must_wait(self, frame: Frame) -> bool:
         """Return whether the step leaves a message to a later one: this node does not know the
-        zone, as another did."""
+        zone, as another did, and it is not due by what that one knew."""
         local = local_of(frame.body)
         assert local is not None, "it has a local time"
-        return local.state == LocalState.EXPECTED and problem_of(local.zone) is not None
+        is_waiting = local.state == LocalState.EXPECTED and asked_due_of(frame.body) > self._now_ms
+        return is_waiting and problem_of(local.zone) is not None
 
     def problem_of(self, frame: Frame) -> str | None:
         """Return why a message has no due time; None if it has one, or may have."""
@@ -62,6 +63,10 @@ class LocalStep:
         try:
             due_ms = resolved_ms(local.text, local.zone)
         except UnknownZoneError:
+            if local.state == LocalState.EXPECTED:
+                due_ms = asked_due_of(frame.body)
+                planned_ms = planned_of(frame.body, frame.partition, frame.offset)
+                return self._record(frame, due_ms, LocalState.FINAL, planned_ms)
             return self._record(frame, asked_due_of(frame.body), LocalState.OVER, self._now_ms)
         body = resolved_body(frame.body, local, due_ms)
         planned_ms = planned_of(body, frame.partition, frame.offset)

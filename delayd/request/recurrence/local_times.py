@@ -12,7 +12,7 @@ from typing import Final
 
 from delayd.request.recurrence import zones
 from delayd.request.recurrence.expressions import change_before
-from delayd.request.times import clock_ms_of
+from delayd.request.times import clock_ms_of, clock_of
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,15 +22,18 @@ _MS: Final = timedelta(milliseconds=1)
 def resolved_ms(text: str, zone: str) -> int:
     """Return the Unix ms of a local time, not below 0. Raises zones.UnknownZoneError."""
     tz = zones.zone_of(zone)
-    wall = _EPOCH + clock_ms_of(text) * _MS
+    # The second is resolved, and the fraction added: rounded up, it may be in the next second,
+    # which the clock may show an hour later.
+    clock_s, fraction_ms = clock_of(text)
+    wall = _EPOCH + timedelta(seconds=clock_s)
     try:
         # Of two moments the first; of a time that is skipped one after the change.
         found = wall.replace(tzinfo=tz).astimezone(UTC)
         if found.astimezone(tz).replace(tzinfo=None) != wall:
-            found = change_before(tz, found.replace(microsecond=0))
+            found, fraction_ms = change_before(tz, found), 0
     except OverflowError:  # at the end of the year 9999
         return clock_ms_of(text)
-    return max(0, (found - _EPOCH_UTC) // _MS)
+    return max(0, (found - _EPOCH_UTC) // _MS + fraction_ms)
 
 
 def problem_of(zone: str) -> str | None:

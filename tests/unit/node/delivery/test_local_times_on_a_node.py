@@ -231,12 +231,28 @@ def test_a_node_that_does_not_know_a_zone_that_another_did_waits(make: Maker, mo
     go_to(node, START_MS)
     moved[BERLIN] = ""
     go_to(node, LATER_MS - DAY_MS)
-    go_to(node, LATER_MS + HOUR_MS)
+    go_to(node, LATER_MS - HOUR_MS)
     assert arrived(node) == arrived(node, "delayd-dead") == []
-    del moved[BERLIN]
+    moved[BERLIN] = "Europe/London"
     for _ in range(4):
         go_to(node, node.clock.now_ms + 60_000)
-    assert dues(node) == [LATER_MS]
+    assert arrived(node) == [], "it knows a zone again, whose clock is an hour behind"
+    go_to(node, LATER_MS + HOUR_MS)
+    assert dues(node) == [LATER_MS + HOUR_MS]
+
+
+def test_a_zone_that_nobody_knows_any_more_holds_nothing_up(make: Maker, moved: Moved) -> None:
+    """The message goes out when it was due by what was known last."""
+    node = make("orders")
+    send(node, clock(LATER_MS))
+    go_to(node, START_MS)
+    moved[BERLIN] = ""
+    go_to(node, LATER_MS - DAY_MS)
+    go_to(node, LATER_MS - 1)
+    assert arrived(node) == []
+    for _ in range(4):
+        go_to(node, node.clock.now_ms + 60_000)
+    assert dues(node) == [LATER_MS] and arrived(node, "delayd-dead") == []
 
 
 @pytest.mark.parametrize("at_ms", [START_MS - 1, START_MS, LATER_MS - DAY_MS, LATER_MS - 1])
