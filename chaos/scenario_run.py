@@ -160,7 +160,7 @@ class _ScenarioRun:
         due_ms_of = {
             record.place: int(record.header("delayd-due") or 0)
             for record in evidence.requests
-            if record.header(EXPECT) is None
+            if record.header(EXPECT) is None and "zone" not in record.fields
         }
         return replace(
             begun,

@@ -13,7 +13,9 @@ Invariant: the same seed makes the same plan.
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -94,8 +96,17 @@ SHARES: Final[Mapping[str, int]] = {
 }
 """Of all requests but those in transactions, in percent."""
 
-CHAOS_SHARES: Final[Mapping[str, int]] = {**SHARES, "plain": 20, "ahead": 10, "far": 4}
-"""The same, and some that are scheduled at the beginning, and some that are pending at the end."""
+CHAOS_SHARES: Final[Mapping[str, int]] = {
+    **SHARES,
+    "plain": 20,
+    "ahead": 10,
+    "far": 4,
+    "by_the_clock": 4,
+}
+"""The same, and some that are scheduled at the beginning, some that are pending at the end, and
+some that are due by the clock of a zone."""
+
+ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
 
 FAR_MS: Final = (60 * 60 * 1000, 3 * 24 * 60 * 60 * 1000)
 
@@ -231,6 +242,16 @@ class _Writer:
         self.put(at_ms, id, topic=self.target(), due=due_ms)
         if id is not None and self.chance.random() < 0.3:
             self.put(at_ms + 500, id, op="cancel")
+
+    def by_the_clock(self) -> None:
+        """Due when the clock of a zone shows it; of those with an id half are cancelled."""
+        due_ms, zone = self.due_ms(), self.chance.choice(ZONES)
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        moment = datetime.fromtimestamp(due_ms // 1000, ZoneInfo(zone)).replace(tzinfo=None)
+        shown = f"{moment.isoformat()}.{due_ms % 1000:03}"
+        self.put(self.lead_ms(due_ms), id, topic=self.target(), due=shown, zone=zone)
+        if id is not None and self.chance.random() < 0.5:
+            self.put(self.around_ms(due_ms), id, op="cancel")
 
     def bad(self) -> None:
         at_ms, topic = self.due_ms(), self.target()

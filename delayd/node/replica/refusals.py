@@ -78,9 +78,9 @@ def unmoved_of(request: Request, reply: PendingReply, max_delay_ms: int) -> Reje
         )
         if request.by_ms is not None:
             detail = (
-                "a series or a local time is pending under the id, and has no certain due time yet"
-                " that delayd-by could count from: give a local time another one with delayd-due,"
-                " or replace what is pending"
+                "a series is pending under the id, or a local time before its last day: neither has"
+                " a due time that delayd-by could count from: give a local time another one with"
+                " delayd-due, or replace what is pending"
             )
     else:
         reason = Reason.TOO_FAR

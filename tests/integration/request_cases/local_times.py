@@ -161,11 +161,14 @@ def _with_ids() -> Iterable[Case]:
         gone = Told("cancelled", killed=(0,))
         yield then(f"cancelled {when}", Killed(), (cancel,), gone, after=after)
     by: tuple[Header, ...] = (("delayd-op", b"reschedule"), ("delayd-by", b"+1h"))
-    unmovable = refused(SECTION, "", reason="unmovable", detail="no certain due time").steps[0].fate
+    unmovable = (
+        refused(SECTION, "", reason="unmovable", detail="delayd-by could count from").steps[0].fate
+    )
     yield then("moved by an hour", Pending(), by, REJECTED[0], unmovable)
     conflict = refused(SECTION, "", reason="conflict", detail="the id is taken").steps[0].fate
     other = (DUE_PAST, BERLIN, TOPIC)
     yield then("another under its id", Pending(), other, Told("conflict"), conflict)
     moved = Told("rescheduled", detail="another due time")
     out = Delivered(Span(0), moved_by=1)
-    yield then("fired", out, (fire,), moved, told_first=(Told("scheduled"), Told("delivered")))
+    both = (Told("scheduled"), Told("delivered"))
+    yield then("fired", out, (fire,), moved, told_first=both, after=After.SENT)

@@ -69,6 +69,22 @@ def test_a_series_comes_each_day_whatever_the_clock_of_its_zone_does(kit: InMemo
     assert client.cancel("daily").verdict == "cancelled" and not kit.pending(), waiting
 
 
+def test_a_local_time_comes_when_the_clock_of_its_zone_shows_it(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    at = (START + timedelta(days=40)).replace(tzinfo=None, microsecond=0)
+    told = client.schedule("t", "v", at=at, zone="Asia/Kolkata", id="by-the-clock")
+    due_ms = START_MS // 1_000 * 1_000 + 40 * DAY_MS - 19_800_000
+    assert told.due_ms == due_ms
+    client.schedule("t", "past", at="2020-01-01T00:00", zone="Europe/Berlin")
+    kit.clock.advance("39d")
+    assert [record.value for record in kit.delivered("t")] == [b"past"]
+    kit.clock.advance("1d")
+    [_, found] = kit.delivered("t")
+    assert (found.timestamp_ms, found.header("delayd-due")) == (due_ms, str(due_ms))
+    assert found.header("delayd-local") == f"{at.isoformat()}[Asia/Kolkata]"
+    assert not kit.pending()
+
+
 def test_what_is_pending_is_fired_or_moved(kit: InMemoryDelayd) -> None:
     client = kit.client()
     for id in ("a", "b"):

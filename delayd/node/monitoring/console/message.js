@@ -73,9 +73,14 @@ async function change(id, title, says, verb, fields, send) {
   if (judged !== null) await lookUpAnew(id, before);
 }
 
+// Of a local time the moment that it is, as far as it is resolved.
+function dueOf(pending) {
+  return pending.local?.due_ms ?? pending.due_ms;
+}
+
 async function cancel(id, pending) {
   const says = [
-    `${id} is due ${time(pending.due_ms)} for ${pending.topic ?? "its target"}. ` +
+    `${id} is due ${time(dueOf(pending))} for ${pending.topic ?? "its target"}. ` +
       "Once it is cancelled it will not be delivered, and this cannot be undone.",
     "If a master delivers it before it reads this request, the answer is too-late.",
   ];
@@ -85,7 +90,7 @@ async function cancel(id, pending) {
 
 async function fire(id, pending) {
   const says = [
-    `${id} is due ${time(pending.due_ms)}. It will be delivered to ` +
+    `${id} is due ${time(dueOf(pending))}. It will be delivered to ` +
       `${pending.topic ?? "its target"} now, once, and this cannot be undone.`,
     ...(pending.series
       ? ["It is a series: the current occurrence goes out now, and the series goes on."] : []),
@@ -97,7 +102,7 @@ async function fire(id, pending) {
 
 async function reschedule(id, pending) {
   const says = [
-    `${id} is due ${time(pending.due_ms)}. It will be delivered so much later or earlier, with the ` +
+    `${id} is due ${time(dueOf(pending))}. It will be delivered so much later or earlier, with the ` +
       "value and the headers that it has. If a master delivers it before it reads this request, " +
       "the answer is too-late.",
   ];
