@@ -20,7 +20,7 @@ def moment_ms(text: str, zone: str) -> int | None:
     except (ValueError, KeyError, OSError):
         return None
     second, _, fraction = text.partition(".")
-    fraction_ms = -(-int(fraction or 0) * 1_000 // 10 ** len(fraction))  # rounded up
+    fraction_ms = int(-(-int(fraction or 0) * 1_000 // 10 ** len(fraction)))  # rounded up
     wall = datetime.fromisoformat(second)
     near = wall.replace(tzinfo=UTC)
     offsets = [(near + by).astimezone(tz).utcoffset() or timedelta(0) for by in (-DAY, DAY)]
