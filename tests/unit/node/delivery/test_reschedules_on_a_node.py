@@ -83,7 +83,7 @@ def dues(node: OneNode, topic: str = "orders") -> list[int]:
         ("reschedule", {"delay": "70s"}, START_MS + 70_000),
         ("reschedule", {"by": "+1m"}, LATER_MS),
         ("reschedule", {"by": "-5s"}, DUE_MS - 5_000),
-        ("reschedule", {"by": "-1h"}, DUE_MS - HOUR_MS),
+        ("reschedule", {"by": "-1h"}, START_MS),
         ("reschedule", {"due": START_MS - HOUR_MS}, START_MS - HOUR_MS),
         ("reschedule", {"by": "+3h"}, DUE_MS + 3 * HOUR_MS),
         ("fire", {}, START_MS),
