@@ -412,7 +412,8 @@ class World:
         if series is None or not isinstance(step, SeriesStep) or fate == "retried":
             return fate
         if series.goes_on:
-            self._write_own(partition, step.after(frame, series), now_ms)
+            step.follow(frame, series)
+            step.hand_over(lambda record: self._write_own(partition, record, now_ms))
         else:
             self._tell(body, origin, Verdict.ENDED, now_ms)
         return fate

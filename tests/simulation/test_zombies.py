@@ -7,6 +7,7 @@ from simulated.run import simulate
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
 FRESH_SEEDS = 2
+FOLLOWED_SEED = 128342989
 STALE_RUNS = 4
 """So many runs have to meet a stale read of the frontier ..."""
 SEEDS_MAX = 60
@@ -38,3 +39,12 @@ def test_a_stale_read_of_the_frontier_doubles_nothing() -> None:
         if met == STALE_RUNS:
             break
     assert met == STALE_RUNS
+
+
+def test_no_occurrence_is_followed_before_it_has_arrived() -> None:
+    """Seed of a step that fails, and whose next try finds the target refusing: had the first try
+    written what follows, the retry would be taken for a second continuation, and be dropped.
+
+    Rules: repeat-ignored
+    """
+    well(simulate(FOLLOWED_SEED, guarantee=AT_LEAST_ONCE, zombies=True))

@@ -9,6 +9,7 @@ Not here: what is delivered, and what becomes of it (`step_writer.py`); when ser
 Source: docs/design/series.md.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from delayd.request import (
@@ -52,8 +53,9 @@ class SeriesStep:
         self._clock = clock
         self._spent_ns = 0
         self._now_ms = now_ms
-        self.followed_count = 0
-        """Occurrences that follow one that this step has delivered or given up."""
+        self.followers: list[BufferRecord] = []
+        """Occurrences that follow one that this step has delivered or given up. Without a
+        transaction they must not be written before that has arrived: they say that it has."""
 
     def must_wait(self, frame: Frame) -> bool:
         """Return whether the step leaves a series to a later one: it has looked for occurrences for
@@ -91,15 +93,19 @@ class SeriesStep:
             return found
         return Found(found.series._replace(moved_ms=found.due_ms), series.moved_ms)
 
-    def after(self, frame: Frame, series: Series) -> BufferRecord:
-        """Return the record of the occurrence that follows that of the frame."""
-        self.followed_count += 1
+    def follow(self, frame: Frame, series: Series) -> None:
+        """Keep the record of the occurrence that follows that of the frame for `hand_over`."""
         began_ns = self._clock.monotonic_ns()
         # One that was fired leaves the series where it was.
         own_ms = asked_due_of(frame.body) if series.moved_ms is None else series.moved_ms
         found = following(series._replace(moved_ms=None), own_ms, self._now_ms)
         self._spent_ns += self._clock.monotonic_ns() - began_ns
-        return self._record(frame, found, follows=True)
+        self.followers.append(self._record(frame, found, follows=True))
+
+    def hand_over(self, write: Callable[[BufferRecord], None]) -> None:
+        """Write the records that follow."""
+        for record in self.followers:
+            write(record)
 
     def problem_of(self, frame: Frame) -> str | None:
         """Return why a series is over; None if it is not."""

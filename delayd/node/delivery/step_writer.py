@@ -62,7 +62,7 @@ from delayd.request import (
 )
 from delayd.wheel import Frame
 from replication.delivery_queue import Plan
-from replication.settings import RECEIPTS_ALL
+from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL
 from replication.smoothing import Deferral, Smoothing
 
 
@@ -114,8 +114,7 @@ class StepWriter:
         """By target: when the messages that were sent there were due. Without those that had been
         requeued: their delay is the target's, and would hide delayd's own."""
         self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
-        """Of those that were sent after smoothing had deferred them: when they were due at first,
-        by target."""
+        """By target: when those were due at first that smoothing had deferred."""
         self.verdicts: Counter[str] = Counter()
         """Receipts."""
         self.letters: Counter[str] = Counter()
@@ -151,7 +150,10 @@ class StepWriter:
             for moved in moved_records(judged, self._limits):
                 self.moved_count += 1
                 self._write_own(moved)
-        own = self.requeued_count + self._series.followed_count + self.moved_count
+        if self._series.followers and self._settings.guarantee == AT_LEAST_ONCE:
+            self._producer.flush(FLUSH_TIMEOUT_MS)
+        self._series.hand_over(self._write_own)
+        own = self.requeued_count + len(self._series.followers) + self.moved_count
         if self._settle(content.judged) or own:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)
@@ -245,7 +247,7 @@ class StepWriter:
     def _go_on(self, frame: Frame, series: Series) -> None:
         """Write the next occurrence into the buffer, or say that this was the last one."""
         if series.goes_on:
-            self._write_own(self._series.after(frame, series))
+            self._series.follow(frame, series)
         else:
             self._tell(frame, Verdict.ENDED, f"occurrence {series.occurrence} was the last one")
 
