@@ -93,7 +93,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_tzdata_info",
         Kind.GAUGE,
         ("version",),
-        "1, with the version of the time zones by which this node resolves series as master.",
+        "1, with the version of the time zones by which this node resolves series and local times"
+        " as master.",
         lambda _: [((TZDATA_VERSION,), 1)],
     ),
     gauge(
