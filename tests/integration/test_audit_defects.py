@@ -53,8 +53,8 @@ CATALOGUE: Mapping[str, Plant] = {
     **FRONTIER_DEFECTS,
 }
 DEFECTS_MIN = 30
-NOT_PLANTED = {"stale", "series"}
-"""The load has neither wishes nor series; tests/audit plants what is wrong with them."""
+NOT_PLANTED = {"stale", "series", "local-time"}
+"""The load has no wishes, series or local times; tests/audit plants what is wrong with them."""
 
 
 @dataclass(slots=True)
