@@ -117,6 +117,13 @@ class Message:
         return self.asked.record
 
     @property
+    def planned_ms(self) -> int:
+        """When it is to go out by all requests before, Unix ms."""
+        if self.moving is not None:
+            return self.moved_to[self.moving.asked.source]
+        return self.newest.rank[0]
+
+    @property
     def content(self) -> Content:
         """What is to be delivered; of an occurrence and of a local time as it was found last."""
         is_as_asked = self.root is None and not self.is_moved and not self.asked.local
@@ -202,6 +209,8 @@ class Model:
     that is repeated is told the same. If not, they do behind a barrier."""
     _switched: set[int] = field(default_factory=set)
     """The partitions with a barrier."""
+    max_delay_ms: float = float("inf")
+    """The cluster's; where it is not known, no reschedule is too far."""
 
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
@@ -295,18 +304,27 @@ class Model:
         if asked.op is Op.RESCHEDULE and (is_open or any(each.newest.series for each in going)):
             self._store(replace(asked, reason="unmovable"), "rejected")
             return
+        if self._is_too_far(asked, live):
+            self._store(replace(asked, reason="too-far"), "rejected")
+            return
         place = (asked.record.partition, asked.id)
         marker = Marker(asked, list(live), self._last_marker.get(place))
         self.markers[asked.source] = marker
         for message in live:
-            before = message.newest.rank[0]
-            if message.moving is not None:
-                before = message.moved_to[message.moving.asked.source]
             new_ms = asked.new_due_ms
             if asked.by_ms is not None:
-                new_ms = max(asked.record.append_ms, before + asked.by_ms)
+                new_ms = max(asked.record.append_ms, message.planned_ms + asked.by_ms)
             message.moved_to[asked.source] = new_ms
             message.moving = marker
+
+    def _is_too_far(self, asked: Asked, live: list["Message"]) -> bool:
+        as_of_ms = max(asked.record.append_ms, self._floor_ms[asked.record.partition])
+        latest_ms = asked.record.append_ms + self.max_delay_ms
+        return asked.by_ms is not None and any(
+            each.planned_ms + asked.by_ms > latest_ms
+            for each in live
+            if each.moving is not None or each.newest.rank[0] > as_of_ms
+        )
 
     def _free(self, asked: Asked) -> None:
         """Take in what masters say of markers: what one has not moved was done before."""

@@ -34,6 +34,9 @@ class RandomModel:
     horizon_ms: int = 0
     """When the last message that is waited for is due."""
 
+    def __post_init__(self) -> None:
+        self.model.max_delay_ms = self.limits.max_delay_ms
+
     def take(self, record: Record) -> None:
         """Apply the next record of its partition."""
         self.ends[record.partition] = record.offset + 1

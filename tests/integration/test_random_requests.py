@@ -28,7 +28,7 @@ from delayd.request import Op, Reason, RequestLimits, Verdict
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1_800)]
 
-SEED = 35
+SEED = 57
 SMALL, FULL = 5_000, 100_000
 PARTITIONS = 4
 LARGE = 0.002
