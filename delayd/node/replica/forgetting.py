@@ -16,6 +16,7 @@ from replication.frontier import Frontier
 from replication.ingest import LogState
 from replication.rank import SLOT_MS, slot_of
 from replication.rules import is_steady
+from replication.settings import AT_LEAST_ONCE, Settings
 
 
 def has_passed(frontier: Frontier, ingested: tuple[int, ...]) -> bool:
@@ -52,21 +53,23 @@ def forget_some_ids(
     cut: Frontier | None,
     states: Sequence[LogState],
     versions: Sequence[int],
-    id_memory_ms: int,
+    settings: Settings,
 ) -> bool:
     """Look at some of what is remembered by a frontier; True if there may be more to drop.
 
     `states` is how far the node has come, `versions` which rules the next record, by partition.
     A continuation that comes after this must be decided as by nodes that forget later: either
-    none comes any more, or by its time it is not refused, whatever was killed.
+    none comes any more, or by its time it is not refused, whatever was killed. At least once, one
+    may always come: that of a master which was superseded and does not know it.
     """
     if cut is None:
         return False
     floor_ms = slot_of(cut.lowest_cursor.due_ms) * SLOT_MS
     log_ms = tuple(state.log_ms for state in states)
     ingested = tuple(state.next_offset for state in states)
-    if has_passed(cut, ingested):
+    is_last, knows_time = has_passed(cut, ingested), is_steady(min(versions))
+    if is_last and (settings.guarantee != AT_LEAST_ONCE or not knows_time):
         return wheel.ids.forget(cut, log_ms, floor_ms)
-    if not is_steady(min(versions)):
+    if not knows_time:
         return False
-    return wheel.ids.forget(cut, log_ms, floor_ms, keep_kills_ms=id_memory_ms)
+    return wheel.ids.forget(cut, log_ms, floor_ms, keep_kills_ms=settings.id_memory_ms)

@@ -436,9 +436,8 @@ class Replica:
         """Drop what is not needed any more of ids, as fast as records bring new ones."""
         taken = self.ingested_count - self._forgot_at_count
         self._forgot_at_count = self.ingested_count
-        keep_ms = self.settings.id_memory_ms
         for _ in range(1 + QUEUE_LINES_OF_RECORD * taken // FORGET_MAX):
             with self.changed:
                 cut, versions = self.retention.covered, self._versions
-                if not forget_some_ids(self.wheel, cut, self._states, versions, keep_ms):
+                if not forget_some_ids(self.wheel, cut, self._states, versions, self.settings):
                     return

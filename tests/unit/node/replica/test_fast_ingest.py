@@ -170,7 +170,7 @@ def test_30_000_records_of_any_kind_become_the_same_frames(ids: IdMemory) -> Non
         met += sum(frame is not None for frame in fast.pack(records))
         assert with_the_hot_path(ids, records, fast) == generally(ids, records), f"seed {SEED}"
     # That this could have found anything: most have an id, a key of their own, or are spoilt.
-    assert met > 200, f"only {met} were packed"
+    assert met > 100, f"only {met} were packed"
 
 
 texts = st.sampled_from(

@@ -16,7 +16,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.wheel.disk import SystemDisk
 from replication.log_time import trail_ms_of
 from replication.rank import Rank
-from replication.settings import RULES_VERSION
+from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE, RULES_VERSION
 
 
 def free_now(folder: Path) -> int:
@@ -120,6 +120,26 @@ def test_a_node_that_is_behind_the_frontier_forgets_frames_and_keeps_who_was_kil
     replica.checkpoint()
     assert replica.wheel.ids.kill(rank) is None
     assert replica.wheel.stats().frames == 1
+
+
+@pytest.mark.parametrize(("guarantee", "stays"), [(EXACTLY_ONCE, False), (AT_LEAST_ONCE, True)])
+def test_without_a_fence_a_kill_is_kept_as_long_as_ids_are(
+    open_replica: Opener, guarantee: str, stays: bool
+) -> None:
+    """A master that was superseded, and does not know it, may continue the message later: all nodes
+    refuse that, or one of them delivers what was cancelled.
+
+    Rules: forget-after-own-ingest
+    """
+    replica = open_replica(hold_ms=0)
+    replica.settings = replace(replica.settings, guarantee=guarantee)
+    rank = Rank(BEGIN_MS, 0, 0)
+    replica.take([schedule(0, BEGIN_MS, id="b"), cancel(1, "b")])
+    replica.checkpoint()
+    replica.observe(cut(1, cursor_ms=BEGIN_MS + 5_000, offsets=(2, 0)))
+    replica.take([request(2, BEGIN_MS + 60_000)])
+    replica.checkpoint()
+    assert (replica.wheel.ids.kill(rank) is not None) is stays
 
 
 # --- Rebuilding
