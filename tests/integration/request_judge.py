@@ -133,11 +133,15 @@ def check_delivered(
 
 
 def check_recurs(fate: Recurs, sent: Sent, found: list[Found]) -> None:
-    """Check that each occurrence came, once, and nothing else."""
+    """Check that each occurrence came once and nothing else; with `once`, at least the last."""
     first_ms = (sent.at.append_ms // fate.every_ms + 1) * fate.every_ms
     wanted = range(first_ms, sent.due_ms + 1, fate.every_ms)
     came = [(int(each.header("delayd-due") or 0), each) for each in found]
-    assert [due_ms for due_ms, _ in sorted(came, key=lambda each: each[0])] == [*wanted]
+    due = sorted(due_ms for due_ms, _ in came)
+    if dict(sent.headers).get("delayd-catchup") == b"all":
+        assert due == [*wanted]
+    else:  # a busy machine may be late by more than a period
+        assert len(due) == len({*due}) and {*due} <= {*wanted} and due[-1] == wanted[-1]
     for due_ms, each in came:
         number = (due_ms - first_ms) // fate.every_ms + 1
         assert each.header("delayd-occurrence") == str(number)

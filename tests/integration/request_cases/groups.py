@@ -19,6 +19,7 @@ from request_cases.case import (
     Told,
 )
 from request_cases.making import (
+    CATCHES_UP,
     NOW,
     REJECTED,
     SOON,
@@ -94,7 +95,8 @@ def _kept() -> Iterable[Case]:
     each: Header = ("delayd-cron", b"* * * * * *")
     shown = (NAMED, each, ("delayd-until", Moment(2_500)))
     ended = (Told("ended"),)
-    yield case_of(GROUP, "of a series", shown, (id, TOPIC), Recurs(1_000), key=_key(id), told=ended)
+    implied = (id, TOPIC, CATCHES_UP)
+    yield case_of(GROUP, "of a series", shown, implied, Recurs(1_000), key=_key(id), told=ended)
     yield from _changed()
 
 

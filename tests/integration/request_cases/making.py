@@ -19,6 +19,8 @@ from request_cases.case import (
 TOPIC: Header = ("delayd-topic", b"orders")
 NOW: Header = ("delayd-due", b"0")
 SOON: Header = ("delayd-delay", b"1ms")
+CATCHES_UP: Header = ("delayd-catchup", b"all")
+"""No occurrence is left out, however busy the machine is."""
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -14,7 +14,16 @@ from request_cases.case import (
     Step,
     Told,
 )
-from request_cases.making import NOW, REJECTED, TOPIC, case_of, refused, refusing, spoilt
+from request_cases.making import (
+    CATCHES_UP,
+    NOW,
+    REJECTED,
+    TOPIC,
+    case_of,
+    refused,
+    refusing,
+    spoilt,
+)
 
 EACH_SECOND: Header = ("delayd-cron", b"* * * * * *")
 YEARLY: Header = ("delayd-cron", b"@yearly")
@@ -25,7 +34,9 @@ ENDED = (Told("ended"),)
 def recurs(section: str, says: str, id: bytes, *shown: Header, until_ms: int = 2_500) -> Case:
     """Each second up to its end, which it is told of."""
     until: Header = ("delayd-until", Moment(until_ms))
-    implied = (("delayd-id", id), TOPIC)
+    implied: tuple[Header, ...] = (("delayd-id", id), TOPIC)
+    if CATCHES_UP not in shown:
+        implied = (*implied, CATCHES_UP)
     return case_of(section, says, (*shown, until), implied, Recurs(1_000), key=id, told=ENDED)
 
 
@@ -40,10 +51,11 @@ def cron_cases() -> Iterable[Case]:
     id = b"cron-every"
     until: Header = ("delayd-until", Moment(5_000))
     shown: tuple[Header, ...] = (("delayd-cron", b"*/2 * * * * *"), until)
-    named: tuple[Header, ...] = (("delayd-id", id), TOPIC)
+    named: tuple[Header, ...] = (("delayd-id", id), TOPIC, CATCHES_UP)
     yield case_of(name, "every other one", shown, named, Recurs(2_000), key=id, told=ENDED)
     shown = (EACH_SECOND, ("delayd-until", Moment(2_500)))
-    yield case_of(name, "without an id, and so without receipts", shown, (TOPIC,), Recurs(1_000))
+    implied = (TOPIC,)
+    yield case_of(name, "without an id, and so without receipts", shown, implied, Recurs(1_000))
     for number, text in enumerate(
         (
             *("0 9 1 1 *", "0 9 * 1 MON-FRI", "59 59 23 31 12 *", "0 0 L 2 *", "0 0 * 2 5L"),

@@ -169,7 +169,7 @@ def late_cases() -> Iterable[Case]:
     yield case_of(
         name,
         "over while it is retried",
-        ((name, b"1500ms"), ("delayd-topic", b"no-such-topic")),
+        ((name, b"6000ms"), ("delayd-topic", b"no-such-topic")),
         (SOON,),
         Dead("it was worth delivering until", reason="expired", attempts=1),
     )
