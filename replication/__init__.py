@@ -25,7 +25,8 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
                        queue of it; budget.py: how lanes share a full step; entry.py: where a stored
                        frame is)
     verdict.py         what came of a cancel or a replace
-    smoothing.py       when a message may go out whose target takes only so many a second
+    smoothing.py       when a message may go out whose target takes only so many a second, or is
+                       paused (holds.py: what orders make of that; drain.py: how a pause ends)
     now.py             the time by which a step may deliver
     pause.py           how long a master waits that has nothing to deliver
     election.py        which node tries to be master (election_facts.py: its facts and orders;
@@ -130,6 +131,7 @@ takeover_run.py and mastership.py in delayd/node/delivery/) carry them out in th
     the own wheel is far behind                the node lets others campaign, and fences nobody
     a target refuses                           the message is requeued for a retry
     a target takes so many a second            what there is no room for is requeued, for its turn
+    a target is paused                         what is due is requeued, and keeps its order
 
 7. Where brokers have no transactions (the guarantee is at-least-once)
 

@@ -26,7 +26,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from replication.budget import share_fairly
 from replication.entry import Entry
@@ -40,6 +40,9 @@ LATE_GRACE_MS = 100
 MOVED_BYTES = 256 * 1024
 """What a reply in another lane than 0 weighs besides: its step writes a message or more, of a size
 that is not known before they are read."""
+
+
+NOT_STOPPED: Final[Mapping[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class StepLimits:
     bytes_max: int = 16 * 1024 * 1024
     lanes_max: Mapping[int, int] = field(default_factory=dict)
     """Records of a lane, for lanes that must take less."""
+    lanes_stopped: Mapping[int, int] = field(default_factory=dict)
+    """Lanes that stand still, but for late arrivals, and until when (Unix ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +240,18 @@ class DeliveryQueue:
             if entry.kind in self._marker_kinds:
                 self._verdicts_new.append((partition, offset))
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, stopped: Mapping[int, int] = NOT_STOPPED) -> int | None:
         """Return the earliest due time of any open entry, late arrival or pending reply, which is
-        due at once (0); None if there is none."""
+        due at once (0); None if there is none. `stopped`: as `StepLimits` has it."""
         if any(self._replies):
             return 0
         heads = [head.due_ms for lane in self._lanes if (head := lane.head()) is not None]
+        if stopped:
+            heads = [
+                max(head.due_ms, stopped.get(number, 0))
+                for number, lane in enumerate(self._lanes)
+                if (head := lane.head()) is not None
+            ]
         heads += [entry.due_ms for late in self._late for _, entry in late[:1]]
         return min(heads, default=None)
 
@@ -258,6 +269,8 @@ class DeliveryQueue:
         # Most lanes stand at now: one value for all of them, so that comparing them costs little.
         by_now = passed_by(now_ms)
         caps = [min(by_now, lane.opened_to) for lane in self._lanes]
+        for number in limits.lanes_stopped:
+            caps[number] = last.cursors[number]
         cursors = [k if k > cap else cap for cap, k in zip(caps, last.cursors, strict=True)]
         due = {
             number: count

@@ -20,9 +20,13 @@ BARRIERS: Final = "barriers"
 MOVED: Final = "moved"
 """The last record of a cluster whose pending messages went to another one: nobody delivers."""
 
+HOLDS: Final = "holds"
+"""Topics that are paused (`replication.holds`): who does not know them would deliver there."""
+
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
     MOVED: "0.2.0",
+    HOLDS: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

@@ -16,7 +16,7 @@ must keep:
     continue   continued one was killed (+)     -        -              (the marker notes: refused)
                it was continued before (*)      -        -              unchanged
                else                             stored   -              live in place of it
-    switch                                      -        -              unchanged (`rules.py`)
+    switch, or a pause (`holds.py`)             -        -              unchanged (`rules.py`)
     redrive    source redriven <= 30 days ago   -        DUPLICATE      unchanged
                32 or more with due > A          -        CONFLICT       unchanged
                else                             stored   SCHEDULED      live beside them
@@ -98,7 +98,7 @@ class Op(IntEnum):
     REDRIVE = 5
     """Deliver a dead letter after all."""
     SWITCH = 6
-    """Rule what comes behind it by other rules."""
+    """Rule what comes behind it by other rules; or an order about a topic, which a step obeys."""
     SETTLE = 7
     """The master's own: say what cancel markers came to. `ids.settle` does the rest."""
     RESCHEDULE = 8

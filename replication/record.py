@@ -23,6 +23,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 none. Only the tool that wrote it reads such a record: it is the last one
     smoothing   {"<topic>": [served_ns, next_ns, tail_ms, tail_partition, [[from_ms, by_ms]...]]}
                 of topics with a rate (`replication.smoothing`); absent where there is none
+    holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
+                (`replication.holds`); absent where there is none
 
 A reader refuses a format or a feature that it does not know: to guess at a frontier loses or
 doubles messages. A field that it does not know, and that no feature stands for, is optional: the
@@ -40,8 +42,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from replication.features import BARRIERS, FEATURES, MOVED, refuse_unknown, rules_feature
+from replication.features import BARRIERS, FEATURES, HOLDS, MOVED, refuse_unknown, rules_feature
 from replication.frontier import Frontier
+from replication.holds import Hold
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
@@ -59,7 +62,7 @@ its records."""
 _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
-        *("counts", "digest", "settings", "barriers", "moved", "smoothing"),
+        *("counts", "digest", "settings", "barriers", "moved", "smoothing", "holds"),
     }
 )
 
@@ -108,6 +111,8 @@ class FrontierRecord:
     """Those that have switched the rules below O."""
     moved: str = ""
     """The realm of the cluster that took over what is pending; empty if none did."""
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """By topic: its pause, until what has waited is out."""
 
     @property
     def rules(self) -> Rules:
@@ -118,6 +123,7 @@ class FrontierRecord:
     def needs(self) -> dict[str, str]:
         """Return the features that a reader must know, with their releases."""
         names = [MOVED] if self.moved else []
+        names += [HOLDS] if self.holds else []
         if self.barriers:
             names.append(BARRIERS)
             names += sorted({rules_feature(barrier.version) for barrier in self.barriers})
@@ -156,6 +162,8 @@ def encode(record: FrontierRecord) -> bytes:
         fields["barriers"] = record.barriers
     if record.moved:
         fields["moved"] = record.moved
+    if record.holds:
+        fields["holds"] = record.holds
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
@@ -191,10 +199,9 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             smoothing={
                 topic: _queue(*queue) for topic, queue in fields.get("smoothing", {}).items()
             },
-            barriers=tuple(
-                Barrier(*map(_whole, barrier)) for barrier in fields.get("barriers", ())
-            ),
+            barriers=tuple(Barrier(*map(_whole, each)) for each in fields.get("barriers", ())),
             moved=str(fields.get("moved", "")),
+            holds={t: Hold(*map(_whole, hold)) for t, hold in fields.get("holds", {}).items()},
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
             raise FrontierFormatError("it does not say what of it must be known")

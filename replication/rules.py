@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from replication.settings import (
     LOCAL_TIME_RULES,
+    PAUSE_RULES,
     RESCHEDULE_RULES,
     SERIES_RULES,
     STEADY_RULES,
@@ -114,3 +115,8 @@ def knows_reschedule(version: int) -> bool:
 def knows_local_times(version: int) -> bool:
     """Return whether a version is 7 or later (`LOCAL_TIME_RULES`)."""
     return version >= LOCAL_TIME_RULES
+
+
+def knows_pauses(version: int) -> bool:
+    """Return whether a version is 7 or later (`PAUSE_RULES`)."""
+    return version >= PAUSE_RULES

@@ -37,6 +37,10 @@ LOCAL_TIME_RULES = RESCHEDULE_RULES
 """The first version in which a due time may be that of a zone's clock (docs/design/local-times.md).
 Older ones refuse it."""
 
+PAUSE_RULES = RESCHEDULE_RULES
+"""The first version in which orders pause a target topic (docs/design/pauses.md). Older ones refuse
+their records."""
+
 RULES_KNOWN: Final = (
     2,
     SMOOTHING_RULES,

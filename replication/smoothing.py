@@ -14,6 +14,10 @@ first of these on *shift*: a message that becomes due before its shifted turn is
 that turn. So the waiting messages keep their order and their distance, and each is written once
 more, when it would have gone out.
 
+A topic with a hold (`replication.holds`) is one with the hold's rate. While the hold is closed
+nothing goes out: a message that has no turn gets one behind the others, and when the first turn has
+come, all turns shift until the hold is to be looked at again.
+
 Invariants:
 - the rate: in any time t at most 1 + rate * (t + BURST_MS + STALL_MS) records go out, by the times
   of their steps;
@@ -25,15 +29,18 @@ Invariants:
 - of what is overdue some goes out before the rest is deferred, and no other message defers the one
   with the first turn of all: all go out in the end.
 
-Not here: the record of a deferral (`delayd.request.internal`), and which topics have a rate
-(`delayd.config.node`). Pure: times are the step's `now`, Unix ms.
+Not here: the record of a deferral (`delayd.request.internal`), which topics have a rate
+(`delayd.config.node`), how a hold ends (`replication.drain`). Pure: times are the step's `now`,
+Unix ms.
 Source: docs/design/frontier.md, "Smoothing".
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from replication.drain import Endings
 from replication.frontier import Frontier
+from replication.holds import Hold, Order, obey
 from replication.rank import lane_of
 
 RATE_MAX: Final = 1_000_000
@@ -64,6 +71,8 @@ messages could not be requeued fast enough."""
 
 KEEP_MS: Final = 5_000
 """How long an ended queue is remembered: a successor's clock may be a little behind."""
+
+NO_HOLDS: Final[Mapping[str, Hold]] = {}
 
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
@@ -164,24 +173,71 @@ class Deferral(NamedTuple):
 
 
 class Smoothing:
-    """The queues of one mastership, from the last committed frontier record on.
+    """The queues and holds of one mastership, from the last committed frontier record on.
 
-    `decide` changes them: if the step is not committed, they are thrown away with it.
+    `decide` and `obey` change them: if the step is not committed, they are thrown away with it.
     """
 
     def __init__(
-        self, rates: Mapping[str, int], queues: Mapping[str, Queue], max_delay_ms: int
+        self,
+        rates: Mapping[str, int],
+        queues: Mapping[str, Queue],
+        max_delay_ms: int,
+        holds: Mapping[str, Hold] = NO_HOLDS,
     ) -> None:
         """`rates`: records a second by topic. `queues`: the predecessor's, of which those of topics
-        without a rate are dropped."""
+        without a rate or a hold are dropped. `holds`: the predecessor's."""
         assert all(1 <= rate <= RATE_MAX for rate in rates.values()), "a rate is out of range"
         self._rates = dict(rates)
-        self._queues = {topic: queue for topic, queue in queues.items() if topic in rates}
+        self._holds = dict(holds)
+        self._queues = {topic: queue for topic, queue in queues.items() if self.limits(topic)}
         self._max_delay_ms = max_delay_ms
+        self._endings = Endings()
+        self._ended: frozenset[str] = frozenset()
 
     def limits(self, topic: str) -> bool:
-        """Return True if the topic has a rate."""
-        return topic in self._rates
+        """Return True if the topic has a rate or a hold."""
+        return topic in self._rates or topic in self._holds
+
+    def obey(self, order: Order, offset: int, now_ms: int) -> None:
+        """Obey an order, before the step that passes it decides anything."""
+        self._holds = obey(self._holds, order, offset, now_ms)
+
+    def is_held(self, topic: str, now_ms: int) -> bool:
+        """Return whether nothing may go to the topic."""
+        hold = self._holds.get(topic)
+        return hold is not None and hold.is_closed(now_ms)
+
+    def stopped_lanes(self, lanes: int, now_ms: int) -> dict[int, int]:
+        """Return the lanes that a step must leave alone, because a hold comes to its end, and until
+        when."""
+        if not self._holds:
+            return {}
+        return self._endings.stopped(self._tails_ms(now_ms), lanes, now_ms)
+
+    def begin_step(self, after: Frontier, now_ms: int) -> frozenset[str]:
+        """Return the topics whose hold ends with the step to `after`: messages with a turn go out
+        in it whatever the rate, and those without one behind them."""
+        self._ended = frozenset()
+        if self._holds:
+            tails_ms = self._tails_ms(now_ms)
+            self._ended = self._endings.ended(tails_ms, after, len(after.cursors), now_ms)
+        return self._ended
+
+    def _tails_ms(self, now_ms: int) -> dict[str, int]:
+        """Return the last turns of the topics that only an open hold limits."""
+        return {
+            topic: self._queues[topic].tail_ms
+            for topic, hold in self._holds.items()
+            if not hold.is_closed(now_ms) and topic not in self._rates and topic in self._queues
+        }
+
+    def _rate_of(self, topic: str) -> int:
+        hold, own = self._holds.get(topic), self._rates.get(topic)
+        if hold is None:
+            assert own is not None, "only a topic with a rate or a hold is decided about"
+            return own
+        return hold.rate if own is None else min(own, hold.rate)
 
     def decide(
         self,
@@ -199,12 +255,24 @@ class Smoothing:
         gave it, `cursor_ms` is the cursor of its lane before the step. The messages of a topic come
         in the order of the step.
         """
-        queue, rate = self._queues.get(topic, NEW), self._rates[topic]
+        if topic in self._ended:
+            return None
+        queue, rate = self._queues.get(topic, NEW), self._rate_of(topic)
+        hold = self._holds.get(topic)
+        look_ms = None
+        if hold is not None and hold.is_closed(now_ms):
+            look_ms = max(hold.look_ms(now_ms), now_ms + DEFER_MS)
         if turn_ms is not None and (place_ms := queue.place_ms(turn_ms)) <= queue.tail_ms:
             if rank_ms < cursor_ms:
                 # A late arrival asks for another turn, unless its own is still to come.
                 if place_ms >= now_ms + DEFER_MS:
                     return Deferral(place_ms, turn_ms)
+                if look_ms is not None:
+                    return Deferral(now_ms + DEFER_MS, turn_ms)
+            elif look_ms is not None:
+                due_ms = place_ms if place_ms >= now_ms + DEFER_MS else look_ms
+                self._queues[topic] = queue.shifted(turn_ms, due_ms)
+                return Deferral(due_ms, turn_ms)
             else:
                 served = queue.serve(now_ms, STALL_MS, rate) if rank_ms >= place_ms else None
                 if served is not None:
@@ -216,11 +284,11 @@ class Smoothing:
                 self._queues[topic] = queue.shifted(turn_ms, due_ms)
                 return Deferral(due_ms, turn_ms)
         is_behind = queue.tail_ms >= max(rank_ms, cursor_ms)
-        served = None if is_behind else queue.serve(now_ms, 0, rate)
+        served = None if is_behind or look_ms else queue.serve(now_ms, 0, rate)
         if served is not None:
             self._queues[topic] = served
             return None
-        behind = queue.behind(partition, now_ms, rate)
+        behind = queue.behind(partition, (look_ms or now_ms + DEFER_MS) - DEFER_MS, rate)
         if behind.tail_ms > now_ms + self._max_delay_ms:
             return Deferral(now_ms + self._max_delay_ms, None)
         self._queues[topic] = behind
@@ -232,10 +300,24 @@ class Smoothing:
         for topic, queue in self._queues.items():
             cursor_ms = after.cursors[lane_of(topic, len(after.cursors))].due_ms
             passed_ms = min(cursor_ms, now_ms - KEEP_MS)
-            if max(queue.served_ns // MS_NS, queue.tail_ms) >= passed_ms:
+            is_needed = max(queue.served_ns // MS_NS, queue.tail_ms) >= passed_ms
+            if is_needed and not (topic in self._ended and topic not in self._rates):
                 kept[topic] = queue.without_passed(passed_ms)
         self._queues = kept
         return dict(kept)
+
+    def holds(self, now_ms: int) -> dict[str, Hold]:
+        """Return the holds that a successor must know, once the queues are those after the step."""
+        if self._holds:
+            self._holds = {t: h for t, h in self._holds.items() if not self._is_over(t, h, now_ms)}
+        return dict(self._holds)
+
+    def _is_over(self, topic: str, hold: Hold, now_ms: int) -> bool:
+        queue = self._queues.get(topic)
+        if hold.is_closed(now_ms):
+            return False
+        # With a rate of its own a topic goes on as it did without a hold.
+        return queue is None or (topic in self._rates and queue.tail_ms <= now_ms + DEFER_MS)
 
     def delays_ms(self, now_ms: int) -> dict[str, int]:
         """Return, by topic with a rate, how far its last deferral is ahead. For any thread."""

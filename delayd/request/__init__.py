@@ -12,6 +12,7 @@
 | `reasons.py` | every reason to reject a request |
 | `proof.py`, `internal.py` | digests and proofs; the master's internal records |
 | `settlements.py` | of these, what cancels and replaces came to |
+| `holds.py` | orders to pause a target topic, and to resume it |
 | `bodies.py`, `receipts.py` | the stored and the produced form |
 
 Not here: the state of ids and cancel markers, which ingest decides; whether a target exists, which
@@ -42,6 +43,8 @@ from delayd.request.bodies import (
     local_of,
     message_body,
     offset_of,
+    order_body,
+    order_of,
     origin_of,
     pending_reply_body,
     planned_of,
@@ -55,6 +58,7 @@ from delayd.request.bodies import (
     worth_until_ms_of,
 )
 from delayd.request.headers import size_of
+from delayd.request.holds import order_record
 from delayd.request.internal import (
     INTERNAL_MARGIN_BYTES,
     BufferRecord,
@@ -123,6 +127,9 @@ __all__ = [
     "moved_body",
     "occurrence_body",
     "offset_of",
+    "order_body",
+    "order_of",
+    "order_record",
     "origin_of",
     "parse",
     "pending_reply_body",

@@ -7,7 +7,8 @@
                           state]]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
-    pending reply body = (dead body or nil, receipt or nil)
+    pending reply body = (dead body or nil, receipt or nil), or of an operator's order
+                         (nil, nil, (topic, at ms, until ms, rate))
 
 All are plain tuples that msgpack carries. The functions that read them take lists and tuples alike,
 because unpacking may return either. A new field goes to the end. The layout of a message body is
@@ -42,6 +43,7 @@ from delayd.request.request import (
     Wishes,
 )
 from delayd.request.spreading import planned_ms_of
+from replication.holds import Order
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
@@ -243,6 +245,16 @@ def pending_reply_body(
     """Return the body of a pending reply: a dead body, a stored receipt, or both."""
     assert dead is not None or receipt is not None, "a reply says something"
     return (dead, receipt)
+
+
+def order_body(order: Order) -> tuple[None, None, tuple[Any, ...]]:
+    """Return the body of a pending reply that replies nothing: the step that passes it obeys."""
+    return (None, None, tuple(order))
+
+
+def order_of(body: Body) -> Order | None:
+    """Return the order in the body of a pending reply; None if it is a reply."""
+    return Order(*body[2]) if len(body) > 2 else None
 
 
 def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ from delayd.request.headers import (
     headers_known,
     name_bytes,
 )
+from delayd.request.holds import is_hold, parse_hold
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_internal
 from delayd.request.local_times import earliest_ms_of, local_time_of
 from delayd.request.proof import digest_of, without_tracing
@@ -48,7 +49,13 @@ from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
 from delayd.request.spreading import planned_ms_of
-from replication.rules import is_steady, knows_local_times, knows_series, knows_wishes
+from replication.rules import (
+    is_steady,
+    knows_local_times,
+    knows_pauses,
+    knows_series,
+    knows_wishes,
+)
 
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE = Op.SCHEDULE
@@ -58,7 +65,25 @@ _REPLACE = Op.REPLACE
 _MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None)
+_NO_ID = (
+    None,
+    b"",
+    "",
+    0,
+    None,
+    None,
+    None,
+    None,
+    (),
+    False,
+    None,
+    None,
+    None,
+    -1,
+    False,
+    None,
+    None,
+)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:
@@ -220,6 +245,9 @@ def _refused(
         try:
             if settles:
                 return parse_settlement(record, limits)
+            version = limits.rules.version_at(record.partition, record.offset)
+            if is_hold(asked) and knows_pauses(version):
+                return parse_hold(record, limits)
             return parse_internal(record, asked, limits)
         except RefusedError as refused:
             refusal = refused

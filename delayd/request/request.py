@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from delayd.bus import Headers
+from replication.holds import Order
 from replication.ids import Settlement
 from replication.rules import Rules
 from replication.settings import RULES_VERSION, Settings
@@ -28,6 +29,8 @@ class Op(IntEnum):
     """Give what is pending under the id another due time."""
     FIRE = 8
     """A reschedule to now."""
+    HOLD = 9
+    """An operator's: pause a target topic, or resume it."""
 
     @property
     def slug(self) -> str:
@@ -40,7 +43,7 @@ MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
 
 _SLUGS = (
     *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
-    *("reschedule", "fire"),
+    *("reschedule", "fire", "hold"),
 )
 
 
@@ -190,7 +193,7 @@ class Request(NamedTuple):
 
     op: Op
     topic: str | None
-    """The target; None only for a cancel."""
+    """The target; None of what stores no message."""
     asked_due_ms: int
     """Unix ms as asked, in the past too; 0 for a cancel."""
     due_ms: int
@@ -236,6 +239,8 @@ class Request(NamedTuple):
     """Of a continuation: what it continues has come out, and this is the next occurrence."""
     local: LocalTime | None = None
     """Of what is stored: None if its due time is that of no zone's clock."""
+    order: Order | None = None
+    """Of an operator's order about a topic."""
 
     @property
     def is_told(self) -> bool:

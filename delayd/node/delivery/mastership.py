@@ -110,6 +110,8 @@ class Mastership:
         self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
+        self._stopped: Mapping[int, int] = {}
+        """Lanes that stand still, and until when."""
         self._bound = BrokerBound(0, 0)
         self.last_step_ms = 0
         """Monotonic time of the last step that was committed."""
@@ -143,7 +145,7 @@ class Mastership:
     def next_due_ms(self) -> int | None:
         """Return when something may be due next, Unix ms; None if nothing is known to be."""
         with self._replica.changed:
-            return self._planner.next_due_ms(self._clock.wall_ms())
+            return self._planner.next_due_ms(self._clock.wall_ms(), self._stopped)
 
     def close(self) -> None:
         """Discard the producer and the queue."""
@@ -223,8 +225,8 @@ class Mastership:
         return found.signed_by(own, self._clock.wall_ms() + 2 * self._options.clock_drift_max_ms)
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
-        queues = {} if found is None else found.smoothing
-        return Smoothing(self._options.rates, queues, self._settings.max_delay_ms)
+        queues, holds = ({}, {}) if found is None else (found.smoothing, found.holds)
+        return Smoothing(self._options.rates, queues, self._settings.max_delay_ms, holds)
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """Write a step that delivers nothing and moves no bound."""
@@ -248,10 +250,13 @@ class Mastership:
         idle_ms = monotonic_ms - self.last_step_ms
         with self._replica.changed:
             lanes_max = self._lane_limits(monotonic_ms)
-            limits = replace(self._step_sizing.limits, lanes_max=lanes_max)
+            self._stopped = self.smoothing.stopped_lanes(self._settings.lanes, now_ms)
+            limits = replace(
+                self._step_sizing.limits, lanes_max=lanes_max, lanes_stopped=self._stopped
+            )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
             if plan.is_empty:
-                due_ms = self._planner.next_due_ms(now_ms)
+                due_ms = self._planner.next_due_ms(now_ms, self._stopped)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
                 wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._options.idle_interval_ms)
                 if wait_ms:
@@ -351,12 +356,13 @@ class Mastership:
                 killed=writer.killed_count,
                 retried=writer.requeued_count,
                 dead=fates[Fate.DEAD] + fates[Fate.EXPIRED],
-                answers=len(content.replies) + len(content.judged),
+                answers=len(content.replies) + len(content.judged) - writer.order_count,
             ),
             digest=writer.digest,
             settings=self._written_settings,
             smoothing=self.smoothing.queues(frontier, plan.now_ms),
             barriers=self._replica.rules.below(frontier.offsets),
+            holds=self.smoothing.holds(plan.now_ms),
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack

@@ -10,7 +10,7 @@ takes the lock.
 Source: docs/design/frontier.md, "Step" and "Verdicts".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,7 +24,14 @@ from delayd.runtime.native.unpacking import Frames
 from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.id_memory import id_name
 from delayd.wheel.storage import Wheel
-from replication.delivery_queue import OPEN_LIMITS, DeliveryQueue, OpenLimits, Plan, StepLimits
+from replication.delivery_queue import (
+    NOT_STOPPED,
+    OPEN_LIMITS,
+    DeliveryQueue,
+    OpenLimits,
+    Plan,
+    StepLimits,
+)
 from replication.frontier import Frontier, stand_still
 from replication.ids import KilledMessage, Settlement
 from replication.rank import SLOT_MS, Rank, slot_of
@@ -205,11 +212,12 @@ class Planner:
         with self._lock:
             self._queue.wrote(own_writes)
 
-    def next_due_ms(self, now_ms: int) -> int | None:
-        """Return when something may be due next; None if nothing is known to be."""
+    def next_due_ms(self, now_ms: int, stopped: Mapping[int, int] = NOT_STOPPED) -> int | None:
+        """Return when something may be due next; None if nothing is known to be. `stopped`: as
+        `StepLimits` has it."""
         if self._slot_opener.is_busy:
             return now_ms
-        known = self._queue.next_due_ms()
+        known = self._queue.next_due_ms(stopped)
         wanted = self._queue.wanted(FOREVER)
         slot = None if wanted is None else self._wheel.next_slot(slot_of(wanted.since.due_ms))
         # What lies in the file of an hour may be due from the beginning of that hour on.

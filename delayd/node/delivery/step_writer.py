@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from delayd.bus import Ack, Producer
+from delayd.node.delivery.chunks import Chunks
 from delayd.node.delivery.commits import FLUSH_TIMEOUT_MS
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
@@ -25,7 +26,6 @@ from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.delivery.rescheduling import moved_records
 from delayd.node.delivery.series_step import SeriesStep, is_first_attempt
 from delayd.node.replica.cancel_marks import Judged, receipt_of
-from delayd.node.targets.checks import CHUNKS_MAX
 from delayd.node.targets.failures import TurnedAway
 from delayd.node.targets.quarantine import DEFER_MS, DEFER_MS_MAX
 from delayd.request import (
@@ -46,6 +46,7 @@ from delayd.request import (
     delivered,
     is_requeued,
     local_of,
+    order_of,
     origin_of,
     reason_of,
     receipt,
@@ -63,7 +64,7 @@ from delayd.request import (
 from delayd.wheel import Frame
 from replication.delivery_queue import Plan
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL
-from replication.smoothing import Deferral, Smoothing
+from replication.smoothing import Smoothing
 
 
 class StepWriter:
@@ -87,13 +88,15 @@ class StepWriter:
         self._smoothing = smoothing
         self._clock = context.clock
         self._flat_step = context.flat_step
-        self._note_progress = context.note_progress
         self._series = SeriesStep(self._limits, plan.now_ms, self._clock)
         self._local = LocalStep(self._limits, plan.now_ms)
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
-        self._unflushed_bytes: dict[str, int] = {}
-        self._chunks: Counter[str] = Counter()
+        self._chunks = Chunks(context.targets, producer, context.note_progress)
+        self._after, self._ending = plan.frontier, frozenset[str]()
+        self._kept_back: list[Frame] = []
+        """What goes behind all else, because the pause of its topic ends with this step."""
+        self.order_count = 0  # orders about topics that the step has passed
         self.tried: set[str] = set()
         """Unproven targets that records were sent to, as far as that is limited."""
         self.sent: dict[str, tuple[int, Sources]] = {}
@@ -127,6 +130,11 @@ class StepWriter:
 
     def write(self, content: StepContent) -> None:
         """Produce all of it; requeued messages are acknowledged when this returns."""
+        for frame in content.replies:
+            if (order := order_of(frame.body)) is not None:
+                self._smoothing.obey(order, frame.offset, self.now_ms)
+                self.order_count += 1
+        self._ending = self._smoothing.begin_step(self._after, self.now_ms)
         self.killed_count = content.deferred.killed_count
         for piece in content.pieces:
             if isinstance(piece, Piece):
@@ -137,10 +145,13 @@ class StepWriter:
                     self._write_piece(part)
                 else:
                     self._write_run(part, piece)
+        self._ending = frozenset()
+        for frame in self._kept_back:
+            self._write_one(frame)
         for frame in content.deferred.messages:
             self.fates[self._defer(frame)] += 1
         for frame in content.replies:
-            dead, told = frame.body
+            dead, told, *_ = frame.body
             if dead is not None:
                 self._dead_letter(dead, source_of(frame.partition, frame.offset))
             if told is not None:
@@ -207,6 +218,9 @@ class StepWriter:
 
     def _write_one(self, frame: Frame) -> None:
         """Write a message that the fast path leaves."""
+        if self._ending and frame.body[0] in self._ending and turn_of(frame.body) is None:
+            self._kept_back.append(frame)
+            return
         source = source_of(frame.partition, frame.offset)
         series = series_of(frame.body)
         fate = None
@@ -256,6 +270,9 @@ class StepWriter:
         until_ms = worth_until_ms_of(frame.body, frame.partition, frame.offset)
         if until_ms is not None and self.now_ms > until_ms:
             return self._expire(frame, source, until_ms)
+        if self._smoothing.is_held(frame.body[0], self.now_ms):
+            assert self._wait(frame, frame.body[0], is_held=True), "it is paused, and all wait"
+            return Fate.HELD
         topic, partition, key, value, headers = delivered(
             frame.body, fired_ms=self.now_ms, source=source
         )
@@ -281,9 +298,9 @@ class StepWriter:
         turn = None
         if self._smoothing.limits(topic):
             turn = turn_of(frame.body)
-            if (deferral := self._turn(frame, topic, turn)) is not None:
-                return self._smooth(frame, deferral, turn)
-        if not self._make_room(topic, size_bytes):
+            if self._wait(frame, topic, is_held=False):
+                return Fate.SMOOTHED
+        if not self._chunks.make_room(topic, size_bytes):
             return self._defer(frame)
         partition = self._targets.partition_for(topic, partition, key, spared)
         self.sent.setdefault(topic, (frame.lane, Sources()))[1].names.append(source)
@@ -320,10 +337,7 @@ class StepWriter:
             self._dead_letter(dead, source)
             self._tell(frame, Verdict.DEAD, problem)
             return Fate.DEAD
-        next_ms = self.now_ms + delays_ms[attempts - 1]
-        until_ms = worth_until_ms_of(frame.body, frame.partition, frame.offset)
-        if until_ms is not None:
-            next_ms = min(next_ms, until_ms + 1)  # told in time that it is too late
+        next_ms = self._told_in_time(frame, self.now_ms + delays_ms[attempts - 1])
         self._requeue(frame, next_ms, is_retry=True)
         return Fate.RETRIED
 
@@ -347,8 +361,10 @@ class StepWriter:
         self._requeue(frame, self.now_ms + by_ms, is_retry=False)
         return Fate.DEFERRED
 
-    def _turn(self, frame: Frame, topic: str, turn: Turn | None) -> Deferral | None:
-        return self._smoothing.decide(
+    def _wait(self, frame: Frame, topic: str, *, is_held: bool) -> bool:
+        """Requeue a message to its turn; False if it may go out. From now on that makes it late."""
+        turn = turn_of(frame.body)
+        deferral = self._smoothing.decide(
             topic,
             frame.due_ms,
             frame.partition,
@@ -356,13 +372,18 @@ class StepWriter:
             cursor_ms=self._cursors[frame.lane].due_ms,
             now_ms=self.now_ms,
         )
-
-    def _smooth(self, frame: Frame, deferral: Deferral, turn: Turn | None) -> Fate:
-        """Requeue a message to its turn. From now on smoothing is what makes it late."""
+        if deferral is None:
+            return False
         since_ms = frame.due_ms if turn is None else turn.since_ms
         given = None if deferral.turn_ms is None else Turn(deferral.turn_ms, since_ms)
-        self._requeue(frame, deferral.due_ms, is_retry=False, turn=given)
-        return Fate.SMOOTHED
+        next_ms = self._told_in_time(frame, deferral.due_ms) if is_held else deferral.due_ms
+        self._requeue(frame, next_ms, is_retry=False, turn=given)
+        return True
+
+    def _told_in_time(self, frame: Frame, next_ms: int) -> int:
+        """Return that time, or when it is too late for the message, if that comes first."""
+        until_ms = worth_until_ms_of(frame.body, frame.partition, frame.offset)
+        return next_ms if until_ms is None else min(next_ms, until_ms + 1)
 
     def _requeue(
         self, frame: Frame, next_due_ms: int, *, is_retry: bool, turn: Turn | None = None
@@ -422,27 +443,6 @@ class StepWriter:
 
     def _on_own_write(self, ack: Ack) -> None:
         self.own_writes[ack.partition] = max(self.own_writes[ack.partition], ack.offset)
-
-    def _make_room(self, topic: str, size_bytes: int) -> bool:
-        """Send chunks that fit to a topic that takes only small batches, for Kafka judges whole
-        batches. False if the step has sent it enough of them.
-
-        Source: docs/design/frontier.md, "Targets".
-        """
-        chunk_bytes_max = self._targets.chunk_bytes_max(topic)
-        if chunk_bytes_max is None:
-            return True
-        waiting = self._unflushed_bytes.get(topic, 0)
-        if waiting and waiting + size_bytes > chunk_bytes_max:
-            if self._chunks[topic] >= CHUNKS_MAX:
-                return False
-            self._chunks[topic] += 1
-            self._producer.flush(FLUSH_TIMEOUT_MS)
-            self._note_progress()
-            self._unflushed_bytes.clear()
-            waiting = 0
-        self._unflushed_bytes[topic] = waiting + size_bytes
-        return True
 
     def _dead_letter(self, body: Body, source: str) -> None:
         self.letters[reason_of(body)] += 1

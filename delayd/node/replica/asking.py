@@ -14,7 +14,9 @@ SETTLE: Final = Asked(IngestOp.SETTLE, 0)
 _CANCEL: Final = Asked(IngestOp.CANCEL, 0, has_id=True)
 # See `delayd.request.parser`: members of enums, without what they cost.
 _CANCEL_OP: Final = Op.CANCEL
-_OPS: Final[dict[Op, IngestOp]] = {op: IngestOp[op.name] for op in Op if op is not Op.FIRE}
+_OPS: Final[dict[Op, IngestOp]] = {
+    op: IngestOp[op.name] for op in Op if op not in (Op.FIRE, Op.HOLD)
+}
 _RESCHEDULE, _FIRE = Op.RESCHEDULE, Op.FIRE
 
 

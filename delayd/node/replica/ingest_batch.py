@@ -23,6 +23,7 @@ from delayd.request import (
     Verdict,
     message_body,
     offset_of,
+    order_body,
     pending_reply_body,
     reject_body,
     reject_receipt,
@@ -157,8 +158,10 @@ class IngestBatch:
             self._reschedule(record, request)
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
-        elif request.op is Op.SWITCH:
+        elif request.op is Op.SWITCH or request.order is not None:
             self._decide(record, SWITCH, Known())
+            if request.order is not None:
+                self._file(record, FrameKind.PENDING_REPLY, order_body(request.order))
         elif request.op is Op.SETTLE:
             self._settle(record, request)
         else:
@@ -326,8 +329,8 @@ class IngestBatch:
         asked = asked_of(request, self._settings.lanes)
         decision = self._decide(record, asked, known)
         due_ms = due_of(asked.due_ms, record.append_ms)
-        states = before, known.redriven
-        if self._past.hides_redrive(record, due_ms, decision, states, self.covered):
+        both = before, known.redriven
+        if self._past.hides_redrive(record, due_ms, decision, both, self.covered):
             if request.id is not None:
                 self._note_maybe(record, request.id, asked.lane, due_ms)
             as_of_ms = decision.state.as_of_ms(record.append_ms)
@@ -346,11 +349,11 @@ class IngestBatch:
 
     def _settle(self, record: Record, request: Request) -> None:
         self._decide(record, SETTLE, Known())
+        keep_ms = self._settings.id_memory_ms
         for id, settlement in request.settled:
             key = record.partition, id_name(id)
             self._topics.setdefault(key, self._recall(*key).topics)
-            after = settle(self._state(*key), settlement)
-            self._changed[key] = (after, self._settings.id_memory_ms)
+            self._changed[key] = settle(self._state(*key), settlement), keep_ms
 
     # What they have in common.
 
@@ -422,25 +425,22 @@ class IngestBatch:
             self.frames.append(_made(Frame, frame))
 
     def _confirm(self, record: Record, request: Request) -> None:
-        """Reply that the message is stored."""
-        self._reply(record, receipt_for(record, request, Verdict.SCHEDULED))
+        self._reply(record, receipt_for(record, request, Verdict.SCHEDULED))  # It is stored.
 
     def _refuse(
         self, record: Record, request: Request, decision: Decision, before: IdState
     ) -> None:
-        """Reply to a request that is not stored."""
         name = redrive_name(request.redrive or "")
         redriven = NOTHING if request.redrive is None else self._state(record.partition, name)
         keep_ms = self._settings.id_memory_ms
         self._reply(record, *refusal_of(record, request, decision, before, redriven, keep_ms))
 
     def _reply_reject(self, record: Record, reject: Reject) -> None:
-        told = reject_receipt(reject, source=source_of(record.partition, record.offset))
-        self._reply(record, told, reject_body(record, reject))
+        source = source_of(record.partition, record.offset)
+        self._reply(record, reject_receipt(reject, source=source), reject_body(record, reject))
 
     def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
-        body = pending_reply_body(dead=dead, receipt=told)
-        self._file(record, FrameKind.PENDING_REPLY, body)
+        self._file(record, FrameKind.PENDING_REPLY, pending_reply_body(dead=dead, receipt=told))
 
     def _file(self, record: Record, kind: FrameKind, body: _Body, lane: int = 0) -> None:
         """Keep a reply for the step that passes it, unless an old frontier has passed it."""
