@@ -27,7 +27,7 @@ def acknowledgement_faults(history: History, requests: Iterable[Logged]) -> list
     for request in history.requests():
         sent[request.key, request.value] += 1
         faults += _of_one(history, request, own)
-    asked = [r for r in own.values() if not (r.is_settlement or r.is_barrier)]
+    asked = [r for r in own.values() if not (r.is_settlement or r.is_barrier or r.is_order)]
     logged = Counter((r.key, r.value) for r in asked)
     faults += [
         f"{key!r} {value!r} is {count} times in the log, and was sent {sent[key, value]} times"

@@ -136,7 +136,7 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
     id = fields.get("id")
     if record.is_settlement:
         return Asked(record, Op.SETTLE)
-    if record.is_barrier:
+    if record.is_barrier or record.is_order:
         return Asked(record, Op.SWITCH)
     if due_ms is None:
         return Asked(record, Op.REJECTED, id, content_of(record, 0), reason=reason)

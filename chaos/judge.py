@@ -103,6 +103,7 @@ def _read(record: Logged) -> Asked:
         fields.get("op") in ("cancel", "reschedule", "fire")
         or record.is_settlement
         or record.is_barrier
+        or record.is_order
     )
     return read_asked(record, 0 if has_no_due else int(fields.get("due", "")))
 

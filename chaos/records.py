@@ -47,6 +47,11 @@ class Logged(NamedTuple):
         """True of a record that switches its partition to newer rules, if its proof is true."""
         return self.fields.keys() == {"rules", "proof"}
 
+    @property
+    def is_order(self) -> bool:
+        """True of a record that pauses a target or resumes it, if it is obeyed."""
+        return self.fields.keys() == {"hold", "proof"}
+
     def header(self, name: str) -> str | None:
         """Return the last header of that name as text; None if there is none."""
         found = [content for header, content in self.headers if header == name]

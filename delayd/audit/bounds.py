@@ -2,10 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from replication.frontier import Frontier
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
+
+
+class LoggedOrder(NamedTuple):
+    """An order about a target, and its place."""
+
+    partition: int
+    offset: int
+    topic: str
+    until_ms: int
+    """0 of one to resume."""
+    rate: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,8 @@ class Bounds:
     """By the frontier at the cut: what has switched the rules."""
     logged_barriers: tuple[Barrier, ...] = ()
     """By the buffer: all records that may have."""
+    orders: tuple[LoggedOrder, ...] = ()
+    """By the buffer: all that pause a target, or resume it."""
     is_any_timed: bool = True
     """Is there perhaps a message with `delayd-late`?"""
 

@@ -258,7 +258,7 @@ class Judging:
         begin("order", lambda it: judge_order(logged, tables.deliveries, it[1], bounds), followed)
         begin(
             "frontier",
-            lambda it: judge_frontier(frontiers, it[0], it[1], logged, bounds),
+            lambda it: judge_frontier(*(frontiers, *it, logged, tables.deliveries, bounds)),
             followed,
         )
         if nodes:

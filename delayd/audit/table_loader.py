@@ -23,6 +23,7 @@ from delayd.audit.jobs import Jobs, jobs_at_once
 from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
+from delayd.audit.judging.holds import orders_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
@@ -219,6 +220,7 @@ class _Reading:
             proofs_checked=self._source.cluster_key is not None,
             named_barriers=rules.barriers,
             logged_barriers=barriers_of(requests) if counts.switches else (),
+            orders=orders_of(requests) if counts.orders else (),
             is_any_timed=counts.with_late > 0,
         )
         logged = logging.result()

@@ -24,6 +24,7 @@ CONTROL_HEADERS: Final = (
     *("receipt", "window", "planned", "group"),
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
+    "hold",
     *("fired", "source", "origin", "attempt", "occurrence"),
     *("by", "moved", "moved-by", "local", "resolved"),
     *("reason", "detail", "truncated"),
@@ -73,7 +74,7 @@ REQUESTS: Final = _table(
     offset=_LONG,
     append_ms=_LONG,
     log_ms=_LONG,
-    op=_TEXT,  # schedule cancel replace reschedule fire redrive continue reject; switch
+    op=_TEXT,  # schedule cancel replace reschedule fire redrive continue reject; switch hold
     asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
     reason=_TEXT,  # of a reject
     id=_TEXT,  # of a reject: whom a receipt tells; of a redrive without id: null
@@ -117,6 +118,7 @@ REQUESTS: Final = _table(
     resolved=_TEXT,  # of a local time: no, expected, final, over
     is_open=_BOOL,  # of a local time: must another record of it follow?
     group=_TEXT,  # the name that it shares with others; null: none
+    ordered=_TEXT,  # of an order about a target: what it says
 )
 """One row for each record of the buffer."""
 
@@ -142,7 +144,7 @@ LOGGED: Final = StructType(
         ).fields,
     ]
 )
-"""Requests without barriers, and what the ingest rules say of each from the log alone."""
+"""Requests without barriers and orders, and what the rules say of each from the log alone."""
 
 MESSAGES: Final = _table(
     partition=_INT,
@@ -258,6 +260,7 @@ FRONTIERS: Final = _table(
     answers=_LONG,
     digest=_LONG,
     flaw=_TEXT,  # why it is no frontier record
+    holds=MapType(_TEXT, ArrayType(_LONG)),  # by target: [since_ms, until_ms, rate, offset]
 )
 
 PENDING: Final = _table(
@@ -277,6 +280,10 @@ PENDING: Final = _table(
 
 TARGET_PARTITIONS: Final = _table(topic=_TEXT, partitions=_INT)
 """How many partitions each target has."""
+
+ORDERS: Final = _table(home=_INT, at=_LONG, about=_TEXT, ends_ms=_LONG, wanted_rate=_LONG)
+"""Orders about targets: their place in the buffer, the target, the end of the pause (0 of one to
+resume), and the rate, 0 if it stays as it is."""
 
 NODE_PROBLEMS: Final = _table(node=_TEXT, problem=_TEXT)
 """Nodes that gave no export that counts."""

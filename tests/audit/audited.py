@@ -10,6 +10,7 @@ from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
 from delayd.audit.judging.history import history_of
+from delayd.audit.judging.holds import orders_of
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.messages import judge_messages
@@ -66,11 +67,15 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
 def others_of(tables: Tables, history: History) -> list[Row]:
     """What is found of the order, and of the frontier."""
     frontiers = _frontiers(tables, history).localCheckpoint()
-    bounds = replace(history.bounds, is_any_timed=tables.counts.with_late > 0)
+    bounds = replace(
+        history.bounds,
+        is_any_timed=tables.counts.with_late > 0,
+        orders=orders_of(tables.requests),
+    )
     links = links_of(frontiers, bounds)
     steps = history_of(links, bounds)
     order = judge_order(tables.logged, tables.deliveries, steps, bounds)
-    frontier = judge_frontier(frontiers, links, steps, tables.logged, bounds)
+    frontier = judge_frontier(frontiers, links, steps, tables.logged, tables.deliveries, bounds)
     return order.unionByName(frontier).collect()
 
 

@@ -29,7 +29,7 @@ Row = tuple[Any, ...]
 _INTERNAL: Final = frozenset((*INTERNAL_HEADERS, SETTLES))
 _OF_RULES_7: Final = (*RESCHEDULE_HEADERS, *GROUP_HEADERS)
 _OF_CONTINUATIONS: Final = _INTERNAL | {
-    "delayd-rules",
+    *("delayd-rules", "delayd-hold"),
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
     *("delayd-occurrence", "delayd-series", "delayd-follows", "delayd-moved", "delayd-moved-by"),

@@ -20,7 +20,7 @@ from delayd.audit.judging.frontiers import (
 )
 from delayd.audit.judging.history import covered_by, history_of
 from delayd.audit.judging.links import COMPACTION_LAG_MS, links_of
-from delayd.audit.tables import FRONTIERS, LOGGED, RECORDS
+from delayd.audit.tables import DELIVERIES, FRONTIERS, LOGGED, RECORDS
 from replication.frontier import Frontier
 from replication.rank import Rank
 from replication.record import FrontierRecord, encode
@@ -40,7 +40,8 @@ def frontiers(spark: SparkSession, rows: list[Row]) -> DataFrame:
 
 def judged(rows: DataFrame, logged: DataFrame, bounds: Bounds) -> list[Found]:
     links = links_of(rows, bounds)
-    return judge_frontier(rows, links, history_of(links, bounds), logged, bounds).collect()
+    none = frame(rows.sparkSession, [], DELIVERIES)
+    return judge_frontier(rows, links, history_of(links, bounds), logged, none, bounds).collect()
 
 
 def with_frontier(record: FrontierRecord, **changed: Any) -> FrontierRecord:

@@ -37,6 +37,7 @@ from delayd.node.replica.refusals import unmoved_of
 from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
 from replication import ingest as rules
 from replication.frontier import Frontier, first_frontier
+from replication.holds import Order
 from replication.ids import NOTHING, IdState, Settlement
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.log_time import trail_ms_of
@@ -200,8 +201,9 @@ class World:
         )
         request = wire.parse(record, LIMITS)
         state = self._states[partition]
-        if isinstance(request, Reject):
-            asked = Asked(rules.Op.REJECT, 0)
+        order = None if isinstance(request, Reject) else request.order
+        if isinstance(request, Reject) or order is not None:
+            asked = Asked(rules.Op.REJECT if order is None else rules.Op.SWITCH, 0)
             self._states[partition] = ingest(
                 state,
                 partition,
@@ -212,8 +214,11 @@ class World:
                 self.id_memory_ms,
                 trail_ms_of(self.settings, self.settings.rules_version),
             ).state
+        if isinstance(request, Reject):
             told = wire.reject_receipt(request, source=wire.source_of(partition, offset))
             self._answers.append((partition, offset, (wire.reject_body(record, request), told)))
+        elif order is not None:
+            self._answers.append((partition, offset, (order, None)))
         else:
             self._ingest(record, request)
         written.log_ms = self._states[partition].as_of_ms(append_ms)
@@ -299,9 +304,13 @@ class World:
     # --- Steps
 
     def _step(self, before: Frontier, offsets: tuple[int, ...], now_ms: int) -> Frontier:
+        stopped = self._smoothing.stopped_lanes(len(before.cursors), now_ms)
         after = replace(
             before,
-            cursors=(passed_by(now_ms),) * len(before.cursors),
+            cursors=tuple(
+                cursor if lane in stopped else passed_by(now_ms)
+                for lane, cursor in enumerate(before.cursors)
+            ),
             offsets=offsets,
             step=before.step + 1,
         )
@@ -309,6 +318,11 @@ class World:
         digest = 0
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
+        orders = [each for each in passed if isinstance(each[2][0], Order)]
+        passed = [each for each in passed if each not in orders]
+        for _, offset, (order, _) in orders:
+            self._smoothing.obey(order, offset, now_ms)
+        self._smoothing.begin_step(after, now_ms)
         # Marks are judged by what the steps before have done.
         last = {(p, answer[1].id): at for p, at, answer in passed if _is_mark(answer)}
         judged = [self._judged(answer, before, now_ms, last) for _, _, answer in passed]
@@ -341,6 +355,7 @@ class World:
             digest=digest,
             settings=self.settings,
             smoothing=self._smoothing.queues(after, now_ms),
+            holds=self._smoothing.holds(now_ms),
         )
         self._write("frontier", now_ms + 3, b"shard-0", encode(record), [], partition=0)
         return after

@@ -47,6 +47,10 @@ class Fault(Enum):
     FRONTIER_TERM = "frontier", "A term falls, or one term has two owners."
     FRONTIER_STEP = "frontier", "A step is missing or there twice."
     FRONTIER_FALSE = "frontier", "A step reports other deliveries than its difference shows."
+    FRONTIER_HELD = (
+        "frontier",
+        "A step delivers to a paused target, or its pauses are not those that were ordered.",
+    )
     FRONTIER_BROKEN = "frontier", "A record of the frontier topic is not a frontier record."
 
 

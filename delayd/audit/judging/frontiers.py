@@ -17,6 +17,7 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, is_true, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
+from delayd.audit.judging.holds import judge_holds
 from delayd.audit.judging.links import MISFITS, cursor_times_of
 from delayd.audit.judging.retention import is_last_attempt
 from delayd.audit.report import Failover, Lateness
@@ -35,6 +36,7 @@ _FIELDS: Final = {
     "smoothing": "map<string, array<string>>",
     "needs": "map<string, string>",
     "barriers": "array<array<bigint>>",
+    "holds": "map<string, array<bigint>>",
 }
 _VALUE: Final = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 _SMOOTHING: Final = "smoothing"
@@ -44,9 +46,12 @@ _NEEDS: Final = "needs"
 """Only there where a reader must know some feature."""
 _BARRIERS: Final = "barriers"
 """Only there where the rules were switched."""
+_HOLDS: Final = "holds"
+"""Only there where a target is paused, or was."""
+_HOLD_FIELDS: Final = 4
 STRAY: Final = "its key is not that of its shard"
 """The flaw of a record that no reader of the topic takes for a frontier: a note, and no fault."""
-_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS})
+_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS})
 
 
 def frontiers_of(records: DataFrame) -> DataFrame:
@@ -69,11 +74,17 @@ def frontiers_of(records: DataFrame) -> DataFrame:
         *(f"it.counts.{name}" for name in COUNTS),
         "it.digest",
         "flaw",
+        "it.holds",
     )
 
 
 def judge_frontier(
-    frontiers: DataFrame, links: DataFrame, history: History, logged: DataFrame, bounds: Bounds
+    frontiers: DataFrame,
+    links: DataFrame,
+    history: History,
+    logged: DataFrame,
+    deliveries: DataFrame,
+    bounds: Bounds,
 ) -> DataFrame:
     """Return what is wrong with the frontier topic, as FINDINGS; each record in at most one of
     them.
@@ -95,6 +106,7 @@ def judge_frontier(
         findings(of_shard, {Fault.FRONTIER_BROKEN: broken}, "offset", **place)
         .unionByName(findings(links, misfits, "offset", **place))
         .unionByName(findings(false, {Fault.FRONTIER_FALSE: F.col("reason")}, "offset", **place))
+        .unionByName(judge_holds(links, history, logged, deliveries, bounds))
     )
 
 
@@ -257,6 +269,9 @@ def _flaw() -> Column:
     has_needs = is_true(F.size(it[_NEEDS]) > 0)
     wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
     has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
+    has_no_hold = F.exists(
+        F.map_values(it[_HOLDS]), lambda hold: (F.size(hold) != _HOLD_FIELDS) | _has_gap(hold)
+    )
     queues = F.map_values(it[_SMOOTHING])
     are_queues = F.forall(queues, lambda fields: F.size(fields) == _SMOOTHING_FIELDS)
     has_queues = is_true(are_queues & (F.size(queues) > 0))
@@ -275,6 +290,7 @@ def _flaw() -> Column:
             F.array_contains("keys", _SMOOTHING) & ~has_queues, "what it says of smoothing is none"
         )
         .when(it[_BARRIERS].isNotNull() & (~has_needs | has_no_barrier), "its barriers are none")
+        .when(it[_HOLDS].isNotNull() & (~has_needs | has_no_hold), "its holds are none")
         .when(is_partial, "a field is missing, or not of its type")
         .when(is_no_cursor, "a cursor is no rank, or of no lane")
         .when(

@@ -76,6 +76,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     return linked.select(
         *("offset", "append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
+        "holds",
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()
 

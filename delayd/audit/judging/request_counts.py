@@ -9,8 +9,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-_OPS: Final = 8
-"""More than there are: schedule, cancel, replace, redrive, continue, switch, reject."""
+_OPS: Final = 12
+"""More than there are: schedule, cancel, replace, reschedule, fire, redrive, continue, switch,
+hold, reject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class RequestCounts:
     redrives: int
     switches: int
     """Records that switch the rules, or would."""
+    orders: int
+    """Records that pause a target, or resume it."""
     with_late: int
     """Requests with `delayd-late`, and records that say that a series is over."""
 
@@ -48,5 +51,6 @@ def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
         continuations=count("continue"),
         redrives=count("redrive"),
         switches=count("switch"),
+        orders=count("hold"),
         with_late=sum(row.with_late for row in rows),
     )

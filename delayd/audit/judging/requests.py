@@ -44,6 +44,7 @@ from delayd.audit.judging.header_reasons import (
     wish_reason,
 )
 from delayd.audit.judging.held import MOVES
+from delayd.audit.judging.holds import order_reason
 from delayd.audit.judging.special_times import WRITTEN_LOCAL, of_local_time, of_series
 from delayd.audit.judging.texts import (
     clock_ms_of,
@@ -76,6 +77,7 @@ _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
     *("window", "group", "cron", "zone", "until", "catchup", "by"),
 )
+_OF_MOVES: Final = {"moved_by": "moved_by", "own_ms": "moved"}
 _MARKS: Final = ("cancel", "replace", *MOVES)
 
 
@@ -117,9 +119,11 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
     planned = read.withColumn("planned_ms", _planned_ms())
     judged = planned.withColumn("reason", _reason(settings))
     is_switch = F.col("is_internal") & control["rules"].isNotNull()
+    is_order = F.col("is_internal") & control["hold"].isNotNull()
     op = (
         F.when(F.col("reason").isNotNull(), "reject")
         .when(is_switch, "switch")
+        .when(is_order, "hold")
         .when(F.col("is_internal"), "continue")
     )
     named = judged.withColumn("op", op.otherwise(F.col("wanted_op")))
@@ -190,8 +194,8 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
             is_message | (op.isin(*MOVES) & control["by"].isNull()), F.col("asked_due_ms")
         ),
         "by_ms": F.when(op == "reschedule", by_ms()),
-        "moved_by": F.when(is_internal, whole_number(control["moved_by"])),
-        "own_ms": F.when(is_internal, whole_number(control["moved"])),
+        **{name: F.when(is_internal, whole_number(control[of])) for name, of in _OF_MOVES.items()},
+        "ordered": F.when(op == "hold", control["hold"]),
     }
 
 
@@ -297,6 +301,7 @@ def _internal_reason(settings: Settings) -> Column:
         F.when(~is_proved, "bad-proof"),
         F.when(settles, ""),
         F.when(is_switch, F.when(_switch_version().isNull(), "bad-proof").otherwise("")),
+        order_reason(settings),
         F.col("flaw"),
         _id_reason(settings),
         _topic_reason(settings),
