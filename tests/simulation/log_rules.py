@@ -85,6 +85,8 @@ class Request:
     """Of an occurrence that was fired: its place in the series."""
     local: str = ""
     """Of a local time: as it was written, and its zone. `state`: no, expected, final, over."""
+    order: str = ""
+    """To pause a topic, or to resume it, as it was written."""
 
     @property
     def goes_on(self) -> bool:
@@ -243,6 +245,8 @@ class Rules:
             (lambda: SteadyTimes(self._trail_ms)) if is_steady else Times
         )
         """By partition."""
+        self.orders: list[Request] = []
+        """To pause topics, and to resume them."""
         self.barriers: list[tuple[int, int]] = []
         """Partition and offset of what switched a partition to the newest rules."""
         self._sent: dict[str, tuple[object, ...]] = {}
@@ -263,6 +267,9 @@ class Rules:
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
                 self._switch(request)
+                continue
+            if request.op == "hold":
+                self.orders.append(request)
                 continue
             sent = (
                 *(request.topic, request.value, request.asked, request.late, request.window),

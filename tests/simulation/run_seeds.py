@@ -15,6 +15,7 @@
     run_seeds.py --rules 3             clusters that were made with older rules
     run_seeds.py --days 200            months in virtual time, of which most is leapt over
     run_seeds.py --switch              ... and are switched to the newest meanwhile
+    run_seeds.py --pauses              people pause targets and resume them
 
 Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
 """
@@ -68,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--pulses", action="store_true", help="nodes listen to their master")
     asked.add_argument("--etcd-away", action="store_true", help="etcd is away, or emptied")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
+    asked.add_argument("--pauses", action="store_true", help="people pause targets meanwhile")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
@@ -83,6 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         rules_version=chosen.rules,
         days=chosen.days,
         switches=chosen.switch,
+        pauses=chosen.pauses,
         differences=chosen.differences,
     )
     if chosen.seed is not None:

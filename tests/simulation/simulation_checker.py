@@ -16,6 +16,7 @@ from zlib import crc32
 from local_checker import LocalChecker
 from log_rules import MOVES, Request, Rules, check_follows, planned_of, step_of_fields
 from moves_checker import MovesChecker
+from pauses_checker import PausesChecker, is_good
 from series_checker import SERIES, SeriesChecker
 from wishes_checker import LATER, WishesChecker
 
@@ -70,6 +71,7 @@ class Checker:
         rates: Mapping[str, int] | None = None,
         gone: Gone = NOTHING_GONE,
         barriers: Mapping[tuple[int, int], bool] | None = None,
+        orders: Mapping[tuple[int, int], bool] | None = None,
     ) -> None:
         """`may_die`: targets that refused records for a while, perhaps for all retries. `rates`:
         records a second at most, by target.
@@ -77,9 +79,10 @@ class Checker:
         `..._stepped_back_ms`: by how much clocks were set back, all in all. A record may be stamped
         so much earlier than the master believed. `due_by_ms`: a message that was due by then and
         was not delivered is lost. `barriers`: by partition and offset, the records that switch the
-        rules, and those that only look like it.
+        rules, and those that only look like it. `orders`: the same of pauses.
         """
         self._barriers = barriers or {}
+        self._orders = orders or {}
         self.kafka = kafka
         self.may_die = may_die
         self._brokers_stepped_back_ms = brokers_stepped_back_ms
@@ -123,6 +126,7 @@ class Checker:
             if not self.produced[source] and source not in self.rules.continued_by
         }
         self.moves = MovesChecker(self)
+        self.pauses = PausesChecker(self)
 
     def check(self) -> None:
         """Raise AssertionError, with the source or step that breaks a rule."""
@@ -138,6 +142,7 @@ class Checker:
         self.check_order()
         self.check_rates()
         self.check_smoothed_order()
+        self.pauses.check()
 
     def check_frontiers(self) -> None:
         """Check steps: forward only. Check terms: never back, and a first step moves nothing
@@ -154,8 +159,11 @@ class Checker:
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
-            assert found == (3 if named else 2, named), f"step {step.fields['step']}: {found}"
+            format = 3 if named or "holds" in step.fields else 2
+            assert found == (format, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
+            if "holds" in step.fields:
+                assert needs.pop("holds", None) == "0.2.0"
             assert sorted(needs) == (["barriers", f"rules-{RULES_VERSION}"] if named else []), needs
 
     def check_now(self) -> None:
@@ -414,11 +422,12 @@ class Checker:
         """Check smoothing: only where there is a rate, and messages that came back in time keep
         their order."""
         smoothed = {m.topic for m in self.messages if m.turn is not None}
-        assert smoothed <= set(self.rates), f"{smoothed} have no rate"
+        may_wait = set(self.rates) | self.pauses.topics
+        assert smoothed <= may_wait, f"{smoothed} have no rate"
         families: dict[str, list[Request]] = defaultdict(list)
         for message in self.messages:
             families[self.rules.origin_of(message.source)].append(message)
-        for topic in self.rates:
+        for topic in sorted(may_wait):
             for log in self.kafka.topics[topic].partitions:
                 ranks = []
                 for record in log.read(0, 10**9)[0]:
@@ -442,6 +451,9 @@ class Checker:
         is_barrier = self._barriers.get((record.partition, record.offset))
         if is_barrier is not None:
             headers |= {"delayd-op": "switch" if is_barrier else "schedule", "expects": "answer"}
+        if (is_order := self._orders.get((record.partition, record.offset))) is not None:
+            is_order = is_order and is_good(headers["delayd-hold"], record.append_ms)
+            headers |= {"delayd-op": "hold" if is_order else "schedule", "expects": "answer"}
         continues = headers.get("delayd-continues")
         redrive = headers.get("delayd-redrive")
         is_local = headers.keys() >= {"delayd-due", "delayd-zone"} and continues is None
@@ -486,4 +498,5 @@ class Checker:
             by=headers.get("delayd-by", ""),
             moved_by=int(headers.get("delayd-moved-by", -1)),
             moved=headers.get("delayd-moved", ""),
+            order=headers.get("delayd-hold", ""),
         )

@@ -23,6 +23,8 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.topics import create_topics
 from delayd.config.node import NodeConfig
 from delayd.errors import ExitCode
+from delayd.request.request import RequestLimits
+from replication.record import decode, record_key
 from replication.settings import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -41,6 +43,7 @@ from simulated.etcd_away import lose_etcd
 from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
 from simulated.machine import Machine
+from simulated.pausing import Pausers
 from simulated.pulses import PORT, Pulses
 from simulated.replaced_disks import ReplacedDisks
 from simulated.switching import Switchers
@@ -97,10 +100,12 @@ class World:
         switches: bool = False,
         differences: bool = False,
         moves: bool = False,
+        pauses: bool = False,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
-        messages other due times."""
+        messages other due times. `pauses`: people pause targets and resume them."""
+        self._pauses = pauses
         self._zombies = zombies
         self._hangs = hangs
         self._full_disks = full_disks
@@ -187,6 +192,14 @@ class World:
             CLUSTER_KEY,
             RULES_VERSION,
         )
+        self.pausers = Pausers(
+            self.kernel,
+            self.weather,
+            Random(f"{seed}: pauses"),
+            self.kafka,
+            self._limits(),
+            [*TARGETS],
+        )
         self._switches = switches
         self.differences = Differences(self.kernel, self.weather, self.machines)
         self._outside = self.weather.brokers = self.kernel.process("outside")
@@ -210,6 +223,11 @@ class World:
         if self._hangs:
             spread_leaders(self.kafka)
 
+    def _limits(self) -> RequestLimits:
+        seen = self.kafka.log("delayd-frontier", 0).read(0, 10**9)[0]
+        settings = decode(next(r.value or b"" for r in seen if r.key == record_key(0))).settings
+        return RequestLimits.of(settings, CLUSTER_KEY.encode())
+
     def judge(self) -> Checker | AtLeastOnceChecker:
         """Return the judge of this run, by its cluster's guarantee."""
         if self.guarantee == AT_LEAST_ONCE:
@@ -230,6 +248,7 @@ class World:
             rates=self.rates,
             gone=self.upkeep.gone,
             barriers=self.switchers.written,
+            orders=self.pausers.written,
         )
 
     def records(self, topic: str) -> list[Record]:
@@ -278,6 +297,8 @@ class World:
             self._outside.spawn("differences", lambda: self.differences.run(planting))
         if self._switches:
             self._outside.spawn("switchers", self.switchers.run)
+        if self._pauses:
+            self._outside.spawn("pausers", self.pausers.run)
         if self.days:
             Years(self).pass_days(self.days)
         else:
@@ -326,6 +347,7 @@ class World:
         self.let_pass(3 * SECOND_US)  # A user may still end a transaction.
         self.chaos.heal_all()
         self.switchers.is_done = True
+        self.pausers.is_done = True
         if self._switches:
             self._outside.spawn("last switch", self.switchers.finish)
         until_us = self.kernel.now_us + SETTLE_US_MAX
@@ -370,6 +392,8 @@ class World:
         if self._switches and self.switchers.left:
             return False
         if self._plants_differences and not self.differences.is_over():
+            return False
+        if frontier.get("holds"):
             return False
         cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
         return bool(min(cursors) > self.last_due_ms())
