@@ -11,6 +11,7 @@ from mutants.catalogue.local_times import LOCAL_TIMES
 from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
+from mutants.catalogue.pauses import PAUSES
 from mutants.catalogue.progress import PROGRESS
 from mutants.catalogue.recovering import RECOVERING_MUTANTS
 from mutants.catalogue.repairing import REPAIRING
@@ -49,5 +50,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOCAL_TIMES,
     *RESCHEDULES,
     *GROUPS,
+    *PAUSES,
 )
 """In the order of docs/design/mutants.md."""

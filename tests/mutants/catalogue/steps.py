@@ -305,6 +305,7 @@ STEPS = (
         "after a stall turns shift: an overdue message is not put behind those it precedes",
         "frontier.md#smoothing",
         SMOOTHING,
+        "                due_ms = max(place_ms, now_ms + wait_ms)\n"
         "                self._queues[topic] = queue.shifted(turn_ms, due_ms)\n"
         "                return Deferral(due_ms, turn_ms)\n",
         "                pass\n",
