@@ -102,6 +102,12 @@ class UpgradeError(DelaydError):
     code = "upgrade"
 
 
+class PauseError(DelaydError):
+    """An order to pause or resume a target cannot be obeyed, or nobody has obeyed it yet."""
+
+    code = "pause"
+
+
 class MoveError(DelaydError):
     """Messages cannot be moved to another cluster as things are; what was moved stays moved."""
 

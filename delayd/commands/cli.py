@@ -64,6 +64,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Give what is pending under an id another due time. With --wait, exit 1 if it was too "
         "late.",
     ),
+    "pause": Command(
+        "delayd.commands.pauses",
+        "pause",
+        "Deliver nothing to a target for a while. What becomes due waits, in its order.",
+    ),
+    "resume": Command(
+        "delayd.commands.pauses",
+        "resume",
+        "End the pause of a target. What has waited goes out in its order, at a rate.",
+    ),
     "show": Command(
         "delayd.commands.knowing",
         "show",

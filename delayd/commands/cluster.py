@@ -14,6 +14,7 @@ from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.status import status_report
 from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import MAX_DELAY_MS_DEFAULT, create_topics, load_settings
+from delayd.commands.wording import told_of
 from delayd.config.cli_options import (
     AsJson,
     Bootstrap,
@@ -286,5 +287,7 @@ def _show_status(report: dict[str, Any]) -> None:
             counts = (str(failing.get(name, "")) for name in ("messages", "attempts"))
             targets.add_row(failing["topic"], began, *counts, failing["problem"])
         console.print(targets)
+    for paused in report["paused"]:
+        console.print(told_of(paused))
     for problem in report["problems"]:
         console.print(f"[red]{problem}[/red]")

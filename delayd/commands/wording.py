@@ -1,6 +1,8 @@
 """Counts and times as people read them."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 
 def plural(count: int, noun: str) -> str:
@@ -21,3 +23,11 @@ def local_time(ms: int) -> str:
 def moment(ms: int | None) -> str:
     """Return a time in Unix ms, and as people here read it; a question mark if it is not known."""
     return "?" if ms is None else f"{ms} ({local_time(ms)})"
+
+
+def told_of(paused: Mapping[str, Any]) -> str:
+    """Return what is said of a target in the list `paused` of a report."""
+    topic, rate = paused["topic"], paused["rate"]
+    if paused["state"] == "paused":
+        return f"{topic} is paused until {moment(paused['until_ms'])}, then {rate} a second"
+    return f"{topic} is resumed: what has waited goes out, {rate} a second at most"

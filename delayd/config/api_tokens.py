@@ -45,7 +45,7 @@ class Scope(Enum):
     SCHEDULE = "schedule"
     """Schedule, cancel and replace."""
     OPERATE = "operate"
-    """Redrive dead letters."""
+    """Redrive dead letters, pause targets and resume them."""
 
 
 class ApiToken(BaseModel):

@@ -23,15 +23,18 @@ from delayd.client.connection import Connection
 from delayd.client.driver import PlainRecord
 from delayd.errors import ConfigError
 from delayd.node.replica.held import peeked
-from delayd.request import attempt_of, group_of, id_of, origin_of
+from delayd.request import RequestLimits, attempt_of, group_of, id_of, order_record, origin_of
 from delayd.request.grammar import target_of
+from delayd.request.holds import problem_of
 from delayd.request.reasons import RefusedError
+from delayd.request.times import delay_ms_of
 from delayd.runtime.clock import SystemClock
 from delayd.testing.clock import SteppedClock, unix_ms_of
 from delayd.testing.driver import MemoryDriver, connected
-from delayd.testing.node import SteppedNode
+from delayd.testing.node import CLUSTER_KEY, SteppedNode
 from delayd.wheel.frame import topic_of
 from delayd.wheel.listing import Cursor, Listing
+from replication.holds import Order
 from replication.rank import Rank
 
 PARTITIONS: Final = 4
@@ -203,6 +206,29 @@ class InMemoryDelayd:
         ids = {each.id for each in self.pending(group=group) if each.id is not None}
         client = self.client()
         return Counter(client.cancel(id).verdict for id in sorted(ids))
+
+    def pause(self, topic: str, for_: str, *, rate: int = 0) -> None:
+        """Deliver nothing to a topic for a while, as `delayd pause` does: `pause("orders", "1h")`.
+        What becomes due waits. ConfigError if that is no time, or more than 24 h."""
+        try:
+            self._order(topic, self.clock.now_ms + delay_ms_of(for_), rate)
+        except RefusedError as error:
+            raise ConfigError(error.detail) from error
+
+    def resume(self, topic: str, *, rate: int = 0) -> None:
+        """End the pause of a topic, as `delayd resume` does."""
+        self._order(topic, 0, rate)
+
+    def _order(self, topic: str, until_ms: int, rate: int) -> None:
+        limits = RequestLimits.of(self._node.settings, CLUSTER_KEY.encode())
+        order = Order(topic, self.clock.now_ms, until_ms, rate)
+        if (problem := problem_of(order, limits)) is not None:
+            raise ConfigError(problem)
+        partition, key, value, headers = order_record(order, limits)
+        with self._lock:
+            self._topic_is_known(topic)
+            self._node.kafka.append(self._node.settings.buffer.name, partition, key, value, headers)
+            self._node.settle()
 
     def _listed(self) -> Iterator[Pending]:
         """Yield what the wheel's last checkpoint has; a message may come twice."""

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from delayd.bus import Cluster, TopicState
+from delayd.cluster.pausing import paused_of
 from delayd.cluster.topic_checks import topic_findings
 from delayd.commands.doctor.brokers import COPIES
 from delayd.commands.doctor.case import Case
 from delayd.commands.doctor.finding import Finding, Severity
-from delayd.commands.wording import local_time, plural
+from delayd.commands.wording import local_time, plural, told_of
 from delayd.node.targets.checks import Targets
 
 
@@ -29,6 +30,9 @@ def look_at_topics(case: Case) -> Iterator[Finding]:
         for state in states.values():
             yield from replicas(state, means.bootstrap, case.brokers)
         yield from _targets(kafka, case)
+    for each in paused_of(case.seen.record.holds, means.clock.wall_ms()):
+        resume = f"delayd resume {each['topic']}"
+        yield Finding("target-paused", Severity.ADVICE, told_of(each), resume)
 
 
 def _with_pending(finding: Finding, case: Case, states: Mapping[str, TopicState]) -> Finding:

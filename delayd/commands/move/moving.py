@@ -277,6 +277,16 @@ def _plan(
     return plan
 
 
+def _refuse_paused(cut: FrontierRecord, now_ms: int) -> None:
+    """Raise MoveError while a target is paused: the new cluster would deliver what waits."""
+    paused = sorted(topic for topic, hold in cut.holds.items() if hold.is_closed(now_ms))
+    if paused:
+        raise MoveError(
+            f"paused in the old cluster: {', '.join(paused)}",
+            remedy="delayd resume them there, or wait until their pauses end, then run this again",
+        )
+
+
 def _begun(
     move: Move, source: Source, log: ProgressLog, producer: TransactionalProducer, tell: Tell
 ) -> tuple[Plan, Progress, Copies | None]:
@@ -299,6 +309,7 @@ def _begun(
     if move.old is not None:
         move.old.fence()
         cut = _last_of(move, source, move.old, progress)
+        _refuse_paused(cut, move.clock.wall_ms())
         is_ended = bool(cut.moved)
     by_wheel = move.old is None
     copies = _copies(move, source, cut, progress)

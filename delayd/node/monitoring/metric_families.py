@@ -165,6 +165,14 @@ FAMILIES: Final[tuple[Family, ...]] = (
         lambda of: [((topic,), ms / 1000) for topic, ms in of.delivery.smoothing_ms.items()],
     ),
     Family(
+        "delayd_paused_seconds",
+        Kind.GAUGE,
+        ("topic",),
+        "How long ago the pause of a target began, by the newest frontier, until what has waited is"
+        " out.",
+        lambda of: [((topic,), s) for topic, s in of.paused_s().items()],
+    ),
+    Family(
         "delayd_delivery_lag_seconds",
         Kind.GAUGE,
         ("role",),
@@ -239,9 +247,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "delayd_step_messages_total",
         "fate",
         "Messages in committed steps: delivered, retried (requeued after an attempt), deferred"
-        " (requeued without one), smoothed (requeued to its turn, because of rate_max), resolved"
-        " (requeued as the next occurrence of a series), dead, expired (`delayd-late`), or killed"
-        " (by a cancel or a replace).",
+        " (requeued without one), smoothed (requeued to its turn, because of rate_max), held (the"
+        " same, because its target is paused), resolved (requeued as the next occurrence of a"
+        " series), dead, expired (`delayd-late`), or killed (by a cancel or a replace).",
         (*(fate.value for fate in Fate), KILLED),
         lambda of: of.delivery.counters.messages,
     ),

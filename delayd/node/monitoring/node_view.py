@@ -228,6 +228,12 @@ class NodeView:
             "now_ms": self.clock.wall_ms(),
         }
 
+    def paused_s(self) -> dict[str, float]:
+        """Return by target how long ago its pause began, until what has waited is out."""
+        newest, now_ms = self.replica.newest, self.clock.wall_ms()
+        holds = {} if newest is None else newest.record.holds
+        return {topic: max(0, now_ms - hold.since_ms) / 1000 for topic, hold in holds.items()}
+
     def _shown_frontier(self) -> dict[str, Any] | None:
         newest, frontier = self.replica.newest, self.frontier
         if newest is None or frontier is None:

@@ -53,6 +53,23 @@ def other_header_cases() -> Iterable[Case]:
         detail="lacks their proof",
         implied=(),
     )
+    order = ("delayd-hold", b"pause/1790000000000/1790000060000/0/orders")
+    yield refused(
+        section,
+        "an order to pause a target, without a proof",
+        order,
+        reason="unknown-header",
+        detail="names that start with delayd- are reserved",
+        implied=(),
+    )
+    yield refused(
+        section,
+        "the same, with a wrong proof",
+        *(order, ("delayd-proof", b"0" * 64)),
+        reason="bad-proof",
+        detail="lacks their proof",
+        implied=(),
+    )
 
 
 def user_cases() -> Iterable[Case]:

@@ -11,8 +11,12 @@ from random import Random
 
 import pytest
 from moves import HOUR_MS
-from one_node import Maker
+from one_node import CLUSTER_KEY, Maker
 from recoveries import MINUTE_MS, Lost, cluster_in
+
+from delayd.request import RequestLimits, order_record
+from replication.holds import Order
+from replication.record import decode
 
 SEEDS = range(10)
 ROUNDS = 3
@@ -113,3 +117,64 @@ def test_each_message_once_through_any_loss(seed: int, tmp_path: Path, make: Mak
     for _ in range(4):
         play.lost.go_on(MINUTE_MS, 4)
     play.judge()
+
+
+def ordered(lost: Lost, topic: str, for_ms: int) -> None:
+    now_ms = lost.node.clock.now_ms
+    limits = RequestLimits.of(lost.node.settings, CLUSTER_KEY.encode())
+    until_ms = now_ms + for_ms if for_ms else 0
+    written = order_record(Order(topic, now_ms, until_ms, 0), limits)
+    lost.node.kafka.append("delayd-buffer", written.partition, None, None, written.headers)
+
+
+def test_pauses_are_recovered(tmp_path: Path, make: Maker) -> None:
+    """Those that the checkpoint knows, and those that were ordered and resumed since."""
+    lost = cluster_in(tmp_path, make)
+    ordered(lost, "orders", 20 * MINUTE_MS)
+    ordered(lost, "other", 20 * MINUTE_MS)
+    lost.go_on(1_000)
+    lost.checkpoint()
+    ordered(lost, "absent", 10 * MINUTE_MS)
+    ordered(lost, "other", 0)
+    for topic in ("orders", "other"):
+        lost.send("waits", 500, topic=topic)
+    lost.go_on(2_000)
+    before = decode(lost.node.read("delayd-frontier")[-1].value or b"").holds
+    assert before.keys() == {"orders", "absent"}
+    lost.die()
+    lost.lose()
+    lost.recover(takes_doubles=True)
+    found = decode(lost.node.read("delayd-frontier")[-1].value or b"").holds
+    closed = {topic for topic, hold in found.items() if hold.is_closed(lost.node.clock.now_ms)}
+    assert closed == {"orders", "absent"}
+    assert all(found[topic][1:] == before[topic][1:] for topic in closed)
+    lost.start()
+    for _ in range(6):
+        lost.go_on(MINUTE_MS, 4)
+    assert (lost.arrived()["waits"], lost.arrived("other")["waits"]) == (0, 1)
+    for _ in range(20):
+        lost.go_on(MINUTE_MS, 6)
+    assert lost.arrived()["waits"] == 1
+
+
+@pytest.mark.parametrize("is_passed", [True, False])
+def test_an_order_that_no_known_step_has_passed_is_obeyed_once(
+    tmp_path: Path, make: Maker, is_passed: bool
+) -> None:
+    lost = cluster_in(tmp_path, make)
+    ordered(lost, "orders", 20 * MINUTE_MS)
+    lost.checkpoint()
+    lost.send("waits", 500)
+    if is_passed:
+        lost.go_on(2_000)
+    lost.die()
+    lost.lose()
+    lost.recover(takes_doubles=True)
+    lost.start()
+    for _ in range(6):
+        lost.go_on(MINUTE_MS, 4)
+    assert lost.arrived()["waits"] == 0
+    assert decode(lost.node.read("delayd-frontier")[-1].value or b"").holds.keys() == {"orders"}
+    for _ in range(20):
+        lost.go_on(MINUTE_MS, 6)
+    assert lost.arrived()["waits"] == 1

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from moves import HOUR_MS, TIMEOUT_MS, Kill, KilledError, Site, fill, site_in
-from one_node import Maker
+from one_node import CLUSTER_KEY, Maker
 
 from delayd.bus import Ack
 from delayd.bus.memory import MemoryBus
 from delayd.commands.move import moving, old_cluster
 from delayd.errors import MoveError
+from delayd.request import RequestLimits, order_record
+from replication.holds import Order
 
 WRITTEN = 14
 """The call of a producer before which some messages were moved, and not all."""
@@ -156,5 +158,23 @@ def test_a_topic_that_does_not_keep_the_progress_is_refused(
     site.new.kafka.create_topic("delayd-moved", 1, kept | config)
     [told] = [f"{key}={value}" for key, value in config.items()]
     with pytest.raises(MoveError, match=f"does not keep its records for ever: {told}"):
+        site.move()
+    assert site.moved_values() == [] and not has_ended(site)
+
+
+def test_a_cluster_with_a_paused_target_is_not_moved(site: Site) -> None:
+    """The new cluster would deliver what waits. Nothing is written, and the old one goes on."""
+    old, limits = site.old, RequestLimits.of(site.old.settings, CLUSTER_KEY.encode())
+    fill(site)
+    now_ms = old.clock.now_ms
+    order = order_record(Order("orders", now_ms, now_ms + 60_000, 0), limits)
+    old.kafka.append("delayd-buffer", order.partition, None, None, order.headers)
+    old.ingest()
+    for _ in range(3):
+        old.clock.now_ms += 10
+        old.step()
+        old.ingest()
+    site.stop_old()
+    with pytest.raises(MoveError, match="paused in the old cluster: orders"):
         site.move()
     assert site.moved_values() == [] and not has_ended(site)

@@ -30,6 +30,7 @@ def report(**nodes: dict[str, Any]) -> dict[str, Any]:
         "lag": 7,
         "nodes": [{"node": name, **fields} for name, fields in nodes.items()],
         "failing_targets": [],
+        "paused": [],
         "problems": [],
     }
 
@@ -74,3 +75,10 @@ def test_it_shows_leader_rates_nodes_targets_and_problems() -> None:
     assert "[red]orders" in shown, "a name is no markup"
     assert "node b does not answer" in shown
     assert "..." in words(view(of, {}, 0)), "the first look has nothing to compare with"
+
+
+def test_what_is_paused_is_shown() -> None:
+    fields = {"topic": "orders", "since_ms": 1, "until_ms": 2, "rate": 70}
+    for state, said in (("paused", "orders is paused until"), ("resuming", "orders is resumed")):
+        shown = words(view({**report(), "paused": [{**fields, "state": state}]}, {}, 0))
+        assert said in shown and "70 a second" in shown

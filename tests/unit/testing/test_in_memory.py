@@ -239,3 +239,25 @@ def test_an_asynchronous_client_names_a_group(kit: InMemoryDelayd) -> None:
 
     asyncio.run(program())
     assert [each.group for each in kit.pending()] == ["h"]
+
+
+def test_a_target_is_paused_and_resumed(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    kit.pause("orders", "1h", rate=1_000)
+    for number in range(5):
+        client.schedule("orders", b"%d" % number, in_=f"{number + 1}m")
+    kit.clock.advance("30m")
+    assert kit.delivered("orders") == []
+    kit.resume("orders")
+    kit.clock.advance("5m")
+    assert [each.value for each in kit.delivered("orders")] == [b"%d" % n for n in range(5)]
+    kit.pause("orders", "10m")
+    client.schedule("orders", b"last", in_="1m")
+    kit.clock.advance("9m")
+    assert len(kit.delivered("orders")) == 5
+    kit.clock.advance("2m")
+    assert kit.delivered("orders")[-1].value == b"last"
+    with pytest.raises(ConfigError, match="at most 24 h"):
+        kit.pause("orders", "25h")
+    with pytest.raises(ConfigError, match="write it like"):
+        kit.pause("orders", "soon")

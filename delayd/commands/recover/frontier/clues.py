@@ -32,6 +32,7 @@ from delayd.request.request import MARKING
 from delayd.request.settlements import is_settlement
 from delayd.runtime.clock import Clock
 from delayd.wheel import FrameKind, Progress
+from replication.holds import Order
 from replication.rank import Rank, due_of, lane_of
 from replication.record import FrontierRecord
 from replication.recovered import FOREVER_MS, SKEW_MS, Kept, Trace, blind_until_ms
@@ -85,6 +86,8 @@ class Clues:
     over: set[str] = field(default_factory=set)
     """Sources of messages of which `traces` says that they are over."""
     own_writes: list[Trace] = field(default_factory=list)
+    orders: list[tuple[int, int, Order]] = field(default_factory=list)
+    """To pause topics and to resume them, by partition and offset."""
     tail: list[Stored] = field(default_factory=list)
     """The requests behind what the wheel has read."""
     rules: Rules = field(default_factory=lambda: Rules(0))
@@ -231,6 +234,8 @@ class Reader:
                 continue
             asked = parse(record, limits)
             if isinstance(asked, Request):
+                if asked.order is not None:
+                    clues.orders.append((record.partition, record.offset, asked.order))
                 self._own_write(clues, record, asked)
                 if asked.op is Op.SWITCH and asked.switch is not None:
                     barrier = Barrier(record.partition, record.offset, asked.switch.version)

@@ -29,6 +29,7 @@ from delayd.coordination import Coordination
 from delayd.errors import FencedError, ProducerError, RecoverError
 from delayd.runtime.clock import Clock
 from replication.frontier import Frontier
+from replication.holds import Hold, obey
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.recovered import beyond
 from replication.settings import AT_LEAST_ONCE, NAMED_BY_CLUSTER, Settings, Topic
@@ -316,7 +317,19 @@ def _record(
         settings=settings,
         smoothing=known.smoothing,
         barriers=clues.rules.below(frontier.offsets),
+        holds=_holds_at(frontier, known, clues, now_ms),
     )
+
+
+def _holds_at(
+    frontier: Frontier, known: FrontierRecord, clues: Clues, now_ms: int
+) -> dict[str, Hold]:
+    """Return the holds at a frontier: those that are known, and what orders made of them since."""
+    holds = dict(known.holds)
+    for partition, offset, order in sorted(clues.orders):
+        if known.frontier.offsets[partition] <= offset < frontier.offsets[partition]:
+            holds = obey(holds, order, offset, now_ms)
+    return holds
 
 
 def _write(

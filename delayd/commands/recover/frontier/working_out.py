@@ -151,7 +151,7 @@ def _is_answered(stored: Stored, source: str, clues: Clues) -> bool:
     told = clues.receipts.get(source, ())
     if stored.kind == FrameKind.CANCEL_MARKER:
         return any(each.id == stored.body[1] and each.op in _ANSWERING for each in told)
-    dead, owed = stored.body
+    dead, owed, *_ = stored.body
     if owed is not None and any(each.id == owed[0] for each in told):
         return True
     if dead is None or source not in clues.letters:

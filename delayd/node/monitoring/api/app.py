@@ -20,6 +20,7 @@ from delayd.node.monitoring.api.intake import PREFIX, is_of_api, refuse_strange_
 from delayd.node.monitoring.api.live import add_live
 from delayd.node.monitoring.api.models import Problem
 from delayd.node.monitoring.api.page import HEADERS, page
+from delayd.node.monitoring.api.pauses import add_pauses
 from delayd.node.monitoring.api.pending import add_pending
 from delayd.node.monitoring.api.problems import MEDIA_TYPE, MalformedError, NotKnownError, problem
 from delayd.node.monitoring.api.reads import add_reads
@@ -50,6 +51,7 @@ def add_api(app: FastAPI, services: Services) -> None:
     # Before `/messages/{id}`, which any path below would be taken for.
     add_pending(api, services)
     add_dead(api, services)
+    add_pauses(api, services)
     add_live(api, services)
     add_writes(api, services)
     add_reads(api, services)

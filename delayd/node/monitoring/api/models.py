@@ -426,6 +426,7 @@ class ClusterView(BaseModel):
     problems: list[str]
     shards: list[ShardView]
     failing_targets: list[FailingTargetView]
+    paused: list[dict[str, Any]]
     lateness: list[LatenessView]
     failovers: list[FailoverView]
     """The newest first, at most 20."""

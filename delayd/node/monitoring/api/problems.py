@@ -89,6 +89,7 @@ class BusyError(HttpError):
 STATUS_CODES: Final[Mapping[str, int]] = {
     "request-refused": HTTPStatus.UNPROCESSABLE_ENTITY,
     "config": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "pause": HTTPStatus.CONFLICT,
     "not-scheduled": HTTPStatus.BAD_GATEWAY,
     "outcome-unknown": HTTPStatus.GATEWAY_TIMEOUT,
     "verdict-unknown": HTTPStatus.GATEWAY_TIMEOUT,

@@ -127,6 +127,7 @@ def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
             for each in report["failing_targets"]
             if reader.covers(each["topic"])
         ],
+        paused=[each for each in report["paused"] if reader.covers(each["topic"])],
         lateness=[
             LatenessView(**each) for each in report["lateness"] if reader.covers(each["topic"])
         ],

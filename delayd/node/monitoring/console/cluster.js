@@ -29,6 +29,7 @@ export function showEvent(event) {
     cluster.nodes.map((node) => nodeRow(node, cluster.clocks)),
   );
   showFailing(cluster.failing_targets);
+  showPaused(cluster.paused);
   showEvents(leader?.cancel_on);
   showLateness(cluster.lateness);
   showFailovers(cluster.failovers);
@@ -148,6 +149,17 @@ function showFailing(targets) {
       each.messages.toLocaleString(),
       each.attempts.toLocaleString(),
       each.problem,
+    ]),
+  );
+}
+
+function showPaused(targets) {
+  table(
+    at("paused"),
+    targets.length ? many(targets.length, "target") : "None: nothing is held back.",
+    targets.length ? ["target", "state", "since", "until", "a second, then"] : [],
+    targets.map((each) => [
+      each.topic, each.state, time(each.since_ms), time(each.until_ms), each.rate.toLocaleString(),
     ]),
   );
 }

@@ -23,6 +23,7 @@ REPORT: dict[str, Any] = {
     **SHARD,
     "problems": [*(hangs("a", each) for each in SPARED), "disk"],
     "failing_targets": [],
+    "paused": [{"topic": topic, "state": "paused"} for topic in ("billing", "orders")],
     "failovers": [],
     "clocks": [],
     "lateness": [
@@ -90,6 +91,7 @@ def test_a_token_for_some_targets_is_told_of_no_other() -> None:
     mine = ApiToken(name="t", sha256="0" * 64, scopes=ANONYMOUS.scopes, targets=("orders*",))
     seen = cluster_view(REPORT, mine).model_dump_json()
     assert "billing" not in seen and "messages for orders/1 wait" in seen and "disk" in seen
+    assert [each["topic"] for each in cluster_view(REPORT, mine).paused] == ["orders"]
     everything = cluster_view(REPORT, ANONYMOUS).model_dump()
     assert everything["problems"] == REPORT["problems"]
     assert everything["nodes"] == REPORT["nodes"] and len(everything["lateness"]) == 2

@@ -90,6 +90,7 @@ FIGURES: dict[str, Any] = {
     "comparisons.repairer.is_under_way": False,
     "comparisons.repairer.has_failed": True,
     "comparisons.repairer.counts": {"repaired": 3, "failed": 2},
+    "paused_s": lambda: {"orders": 90.5},
     "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
     "checkpoint_age_ms": lambda: 700,
 }
@@ -203,6 +204,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "delivery.smoothing_ms": {"orders": 5},
         "delivery.failing_targets": (),
         "delivery.spared_partitions": (),
+        "paused_s": dict,
         "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
         "unready": lambda: "why",
         "kafka_problem": "away",
@@ -285,6 +287,7 @@ def test_a_counter_shows_its_whole_closed_set_with_zeros() -> None:
         ("retried",): 1,
         ("deferred",): 0,
         ("smoothed",): 0,
+        ("held",): 0,
         ("expired",): 0,
         ("dead",): 0,
         ("killed",): 2,
