@@ -48,6 +48,7 @@ class AtLeastOnceChecker:
         self.check_arrivals()
         self.check_nothing_lost()
         self.check_answers()
+        self._read.pauses.check_holds([self.steps[0], *self.written])
 
     def check_progress(self) -> None:
         """Check progress: forward only, step by step; terms never back; written only by the

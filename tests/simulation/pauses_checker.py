@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from log_rules import Request
+from log_rules import Request, Step
 
 if TYPE_CHECKING:
     from simulation_checker import Checker
@@ -33,35 +34,37 @@ class PausesChecker:
     def check(self) -> None:
         """Check that each step has the holds that orders made, and delivers to none of them."""
         judge = self._judge
-        held: dict[int, set[str]] = {}
-        holds: dict[str, list[int]] = {}
-        for index, step in enumerate(judge.steps):
-            before = judge.steps[index - 1].offsets if index else [0] * len(step.offsets)
-            now_ms = step.fields["now_ms"]
-            for order in judge.rules.orders:
-                if before[order.partition] <= order.offset < step.offsets[order.partition]:
-                    self._obey(holds, order, now_ms)
-            said = step.fields.get("holds", {})
-            for topic, hold in said.items():
-                assert holds.get(topic) == hold, f"step {step.fields['step']}: {topic} {hold}"
-            for topic in holds.keys() - said.keys():
-                until_ms = holds[topic][1]
-                assert until_ms <= now_ms, f"step {step.fields['step']} has dropped {topic}"
-                self.seen["ended"] += 1
-                del holds[topic]
-            held[index] = {topic for topic, hold in said.items() if hold[1] > now_ms}
-            if index and before == step.offsets and holds:
-                self.seen["handed on"] += (
-                    step.fields["term"] != (judge.steps[index - 1].fields["term"])
-                )
+        held = self.check_holds(judge.steps)
         for message in judge.messages:
             arrived = judge.step_of.get(message.source)
             if arrived is not None and judge.produced[message.source][message.topic]:
                 assert message.topic not in held[arrived], (
                     f"{message.source} came to {message.topic} while that was paused"
                 )
-        last = judge.steps[-1].fields
-        assert not last.get("holds"), f"{last['holds']} never ended"
+
+    def check_holds(self, steps: Sequence[Step]) -> list[set[str]]:
+        """Check that each step has the holds that orders made, and that none is left; return what
+        each holds."""
+        held: list[set[str]] = []
+        holds: dict[str, list[int]] = {}
+        for index, step in enumerate(steps):
+            before = steps[index - 1].offsets if index else [0] * len(step.offsets)
+            now_ms, where = step.fields["now_ms"], f"step {step.fields['step']}"
+            for order in self._judge.rules.orders:
+                if before[order.partition] <= order.offset < step.offsets[order.partition]:
+                    self._obey(holds, order, now_ms)
+            said = step.fields.get("holds", {})
+            for topic, hold in said.items():
+                assert holds.get(topic) == hold, f"{where}: {topic} {hold}, not {holds}"
+            for topic in holds.keys() - said.keys():
+                assert holds[topic][1] <= now_ms, f"{where} has dropped {topic}"
+                self.seen["ended"] += 1
+                del holds[topic]
+            held.append({topic for topic, hold in said.items() if hold[1] > now_ms})
+            if index and holds:
+                self.seen["handed on"] += step.fields["term"] != steps[index - 1].fields["term"]
+        assert not holds, f"{holds} never ended"
+        return held
 
     def _obey(self, holds: dict[str, list[int]], order: Request, now_ms: int) -> None:
         kind, *fields = order.order.split("/")
