@@ -21,11 +21,14 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of, parse
 from delayd.request.headers import UNREADABLE_HEADERS
-from delayd.request.internal import barrier
+from delayd.request.holds import order_record
+from delayd.request.internal import barrier, signed
 from delayd.request.request import Switch
+from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order
 from replication.rank import lane_of
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_VERSION
+from replication.smoothing import RATE_MAX
 
 SEED = 5
 RECORDS_MADE = 8_000
@@ -101,6 +104,36 @@ def by_hand() -> Iterator[Record]:
     yield true._replace(partition=3)
     yield true._replace(headers=true.headers[:1])
     yield true._replace(headers=[("delayd-rules", b"5/9"), true.headers[1]])
+    yield from orders()
+
+
+def orders() -> Iterator[Record]:
+    """To pause targets and to resume them, and what only looks like it."""
+    day_ms, age_ms = HOLD_MS_MAX, ORDER_AGE_MS_MAX
+    for order in (
+        *(Order(topic, APPEND_MS, APPEND_MS + 5, 7) for topic in ("orders", "a.b_c-D", "x" * 249)),
+        *(Order(topic, APPEND_MS, APPEND_MS + 5, 7) for topic in ("..", "delayd-x", "__x", "a b")),
+        *(Order("orders", APPEND_MS + by, APPEND_MS + by + 9, 0) for by in (-age_ms, age_ms)),
+        *(Order("orders", APPEND_MS + by, 0, 0) for by in (-age_ms - 1, age_ms + 1, 0)),
+        *(Order("orders", APPEND_MS, APPEND_MS + by, 0) for by in (0, 1, day_ms, day_ms + 1)),
+        *(Order("orders", APPEND_MS, 0, rate) for rate in (1, RATE_MAX, RATE_MAX + 1)),
+    ):
+        written = order_record(order, LIMITS)
+        yield request(*written.headers, key=None, value=None, partition=written.partition)
+    true = order_record(Order("orders", APPEND_MS, 0, 0), LIMITS)
+    other = (true.partition + 1) % LIMITS.partitions
+    yield request(*true.headers, key=None, value=None, partition=other)
+    yield request(true.headers[0], key=None, value=None, partition=true.partition)
+    texts = (
+        "pause",
+        "resume/1/2",
+        f"resume/{APPEND_MS}/0/orders/",
+        f"pause/{APPEND_MS}/0/0/orders",
+    )
+    for text in (*texts, f"resume/{APPEND_MS}/-1/orders", f"Resume/{APPEND_MS}/0/orders"):
+        for partition in (true.partition, other):
+            said = signed(partition, None, None, [("delayd-hold", text.encode())], LIMITS)
+            yield request(*said.headers, key=None, value=None, partition=partition)
 
 
 def request(
