@@ -37,6 +37,10 @@ LOCAL_TIME_RULES = RESCHEDULE_RULES
 """The first version in which a due time may be that of a zone's clock (docs/design/local-times.md).
 Older ones refuse it."""
 
+DEBOUNCE_RULES = RESCHEDULE_RULES
+"""The first version in which requests may be debounced (docs/design/debounce.md). Older ones refuse
+it."""
+
 RULES_KNOWN: Final = (
     2,
     SMOOTHING_RULES,

@@ -28,6 +28,8 @@ class Op(IntEnum):
     """Give what is pending under the id another due time."""
     FIRE = 8
     """A reschedule to now."""
+    DEBOUNCE = 9
+    """A replace that goes out so long after the last of several."""
 
     @property
     def slug(self) -> str:
@@ -35,12 +37,12 @@ class Op(IntEnum):
         return _SLUGS[self]
 
 
-MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
-"""Operations about what is pending under an id: a cancel marker is stored of each."""
+MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE, Op.DEBOUNCE})
+"""Operations about what is pending under an id."""
 
 _SLUGS = (
     *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
-    *("reschedule", "fire"),
+    *("reschedule", "fire", "debounce"),
 )
 
 
@@ -236,6 +238,9 @@ class Request(NamedTuple):
     """Of a continuation: what it continues has come out, and this is the next occurrence."""
     local: LocalTime | None = None
     """Of what is stored: None if its due time is that of no zone's clock."""
+    max_wait_ms: int = 0
+    """Of a debounce: how long after the first request of its run it goes out at the latest. Its due
+    time is as of itself, until ingest has found its run."""
 
     @property
     def is_told(self) -> bool:

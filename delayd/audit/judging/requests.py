@@ -33,10 +33,12 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
+from delayd.audit.judging.debounces import max_wait_ms
 from delayd.audit.judging.header_reasons import (
     WINDOW_MS_MAX,
     asks_local,
     by_ms,
+    debounce_reason,
     local_reason,
     new_due_reason,
     series_reason,
@@ -74,9 +76,11 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
-    *("window", "group", "cron", "zone", "until", "catchup", "by"),
+    *("window", "group", "cron", "zone", "until", "catchup", "by", "max_wait"),
 )
-_MARKS: Final = ("cancel", "replace", *MOVES)
+_NOT_OF_A_DEBOUNCE: Final = ("due", "level", "window", "cron", "zone", "until", "catchup", "by")
+_NEW_OPS: Final = (*MOVES, "debounce")
+_MARKS: Final = ("cancel", "replace", *_NEW_OPS)
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -136,7 +140,7 @@ def barriers_of(requests: DataFrame) -> tuple[Barrier, ...]:
 def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     control, op = F.col("control"), F.col("op")
     is_reject, is_internal = op == "reject", op == "continue"
-    is_message = op.isin("schedule", "replace", "redrive", "continue")
+    is_message = op.isin("schedule", "replace", "redrive", "continue", "debounce")
     key, topic, partition = F.col("sent_key"), control["topic"], F.col("asked_partition")
     next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
     stands_ms = F.greatest(F.coalesce(next_due_ms, "planned_ms"), F.col("append_ms"))
@@ -147,7 +151,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
         *(control[name] for name in ("late", "window", "group", "zone", "until", "catchup")),
-        is_series,
+        *(is_series, control["max_wait"]),
     )
     of_message = {
         "topic": topic,
@@ -192,6 +196,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "by_ms": F.when(op == "reschedule", by_ms()),
         "moved_by": F.when(is_internal, whole_number(control["moved_by"])),
         "own_ms": F.when(is_internal, whole_number(control["moved"])),
+        "max_wait_ms": F.when(op == "debounce", max_wait_ms()),
     }
 
 
@@ -227,7 +232,7 @@ def _is_internal() -> Column:
 
 def _op_of(text: Column, redrive: Column) -> Column:
     schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
-    is_known = text.isin("cancel", "replace") | (text.isin(*MOVES) & F.col("knows_moves"))
+    is_known = text.isin("cancel", "replace") | (text.isin(*_NEW_OPS) & F.col("knows_moves"))
     return F.when(is_known, text).otherwise(schedule)
 
 
@@ -324,11 +329,13 @@ def _op_reason() -> Column:
     others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
     takes = ("due", "delay", "by")
     not_a_time = [control[name] for name in _NOT_OF_A_CANCEL if name not in takes]
-    is_mark = op.isin("cancel", "replace") | (op.isin(*MOVES) & F.col("knows_moves"))
+    is_mark = op.isin("cancel", "replace") | (op.isin(*_NEW_OPS) & F.col("knows_moves"))
+    not_debounced = F.coalesce(*(control[name] for name in _NOT_OF_A_DEBOUNCE)).isNotNull()
     is_too_much = is_mark & (
         control["redrive"].isNotNull()
         | (op.isin("cancel", "fire") & others)
         | ((op == "reschedule") & F.coalesce(*not_a_time).isNotNull())
+        | ((op == "debounce") & not_debounced)
     )
     return F.when(~is_mark & (op != "schedule"), "bad-op").when(is_too_much, "unexpected-header")
 
@@ -347,9 +354,12 @@ def _id_reason(settings: Settings) -> Column:
 def _message_reason(settings: Settings) -> Column:
     op = F.col("control.op")
     is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*MOVES))
+    is_debounce = is_true(op == "debounce")
+    others = F.coalesce(F.col("control.by"), F.when(~is_debounce, F.col("control.max_wait")))
+    times = F.coalesce(series_reason(), local_reason(), _due_reason())
     reasons = (
-        F.when(F.col("control.by").isNotNull(), "unexpected-header"),
-        *(_topic_reason(settings), series_reason(), local_reason(), _due_reason()),
+        F.when(others.isNotNull(), "unexpected-header"),
+        *(_topic_reason(settings), F.when(is_debounce, debounce_reason()).otherwise(times)),
         *(wish_reason(), _far_reason(settings)),
         *(_partition_reason(), _redrive_reason()),
     )

@@ -78,6 +78,7 @@ def simulate(
     switches: bool = False,
     differences: bool = False,
     moves: bool = False,
+    debounces: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -109,6 +110,7 @@ def simulate(
             switches=switches,
             differences=differences,
             moves=moves,
+            debounces=debounces,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):

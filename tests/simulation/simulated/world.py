@@ -97,10 +97,11 @@ class World:
         switches: bool = False,
         differences: bool = False,
         moves: bool = False,
+        debounces: bool = False,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
-        messages other due times."""
+        messages other due times. `debounces`: users send messages of which the last one counts."""
         self._zombies = zombies
         self._hangs = hangs
         self._full_disks = full_disks
@@ -108,6 +109,7 @@ class World:
         self._loses_etcd = etcd_away
         self._plants_differences = differences
         self._moves = moves
+        self._debounces = debounces
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -252,6 +254,9 @@ class World:
         if self._moves:
             whims = Random(f"{self.seed}: moves")
             self._outside.spawn("moves", lambda: self.users.move(whims))
+        if self._debounces:
+            nerves = Random(f"{self.seed}: debounces")
+            self._outside.spawn("debounces", lambda: self.users.debounce(nerves))
         self._outside.spawn("chaos", self.chaos.run)
         if self._zombies:
             luck = Random(f"{self.seed}: zombies")

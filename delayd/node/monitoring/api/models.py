@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from delayd.client.asking import Options
+from delayd.client.asking import DebounceOptions, Options
 
 BATCH_MAX: Final = 1_000
 """Messages of one request."""
@@ -31,8 +31,8 @@ class HeaderIn(In):
     value: str | None = None
 
 
-class Delivered(In):
-    """What will be delivered, where and when."""
+class Message(In):
+    """What will be delivered, and where."""
 
     topic: Annotated[str, Field(description="Target.", min_length=1, max_length=249)]
     value: Annotated[str | None, Field(description="The value as text; null is a null.")] = None
@@ -40,6 +40,40 @@ class Delivered(In):
         str | None, Field(description="The value as bytes, in place of it.")
     ] = None
     key: Annotated[str | None, Field(description="Of the record; default: the id, or none.")] = None
+    headers: Annotated[list[HeaderIn], Field(max_length=1_000)] = []
+    partition: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Of the target.")] = None
+    late: Annotated[
+        str | None,
+        Field(description="As delayd-late: later than due and this it expires.", max_length=64),
+    ] = None
+    group: Annotated[
+        str | None,
+        Field(description="As delayd-group: needs an id.", min_length=1, max_length=256),
+    ] = None
+    receipts: Annotated[
+        bool, Field(description="Write all its receipts: scheduled and delivered, too.")
+    ] = False
+
+    @model_validator(mode="after")
+    def _has_one_value(self) -> "Message":
+        if self.value is not None and self.value_base64 is not None:
+            raise ValueError("give value or value_base64, not both")
+        self.content()
+        return self
+
+    def content(self) -> bytes | str | None:
+        """Return the value of the record."""
+        if self.value_base64 is None:
+            return self.value
+        try:
+            return base64.b64decode(self.value_base64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError("value_base64 is not base64") from error
+
+
+class Delivered(Message):
+    """What will be delivered, where and when."""
+
     delay: Annotated[
         str | None, Field(description="As delayd-delay: 250ms, 10s, 5m, 2h, 30d.", max_length=64)
     ] = None
@@ -47,19 +81,9 @@ class Delivered(In):
         str | Ms | None,
         Field(description="Due time: RFC 3339, or Unix ms; with zone without offset."),
     ] = None
-    headers: Annotated[list[HeaderIn], Field(max_length=1_000)] = []
-    partition: Annotated[int | None, Field(ge=0, le=2**31 - 1, description="Of the target.")] = None
-    late: Annotated[
-        str | None,
-        Field(description="As delayd-late: later than due and this it expires.", max_length=64),
-    ] = None
     window: Annotated[
         str | None,
         Field(description="As delayd-window: it may go out so much later.", max_length=64),
-    ] = None
-    group: Annotated[
-        str | None,
-        Field(description="As delayd-group: needs an id.", min_length=1, max_length=256),
     ] = None
     cron: Annotated[
         str | None,
@@ -75,27 +99,12 @@ class Delivered(In):
     catchup: Annotated[
         str | None, Field(description="As delayd-catchup: once or all.", max_length=8)
     ] = None
-    receipts: Annotated[
-        bool, Field(description="Write all its receipts: scheduled and delivered, too.")
-    ] = False
 
     @model_validator(mode="after")
-    def _has_one_value_and_one_time(self) -> "Delivered":
-        if self.value is not None and self.value_base64 is not None:
-            raise ValueError("give value or value_base64, not both")
+    def _has_one_time(self) -> "Delivered":
         if sum(each is not None for each in (self.delay, self.at, self.cron)) != 1:
             raise ValueError("give exactly one of delay, at and cron")
-        self.content()
         return self
-
-    def content(self) -> bytes | str | None:
-        """Return the value of the record."""
-        if self.value_base64 is None:
-            return self.value
-        try:
-            return base64.b64decode(self.value_base64, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ValueError("value_base64 is not base64") from error
 
     def options(self) -> Options:
         """Return the rest, as the client takes it."""
@@ -141,6 +150,31 @@ class RescheduleIn(In):
         if sum(each is not None for each in (self.delay, self.at, self.by)) != 1:
             raise ValueError("give exactly one of delay, at and by")
         return self
+
+
+class DebounceIn(Message):
+    """A message of which only the last one counts."""
+
+    delay: Annotated[
+        str, Field(description="It goes out so long after the last one: 2s, 1m.", max_length=64)
+    ]
+    max_wait: Annotated[
+        str,
+        Field(description="And so long after the first one at the latest: 30s.", max_length=64),
+    ]
+
+    def options(self) -> DebounceOptions:
+        """Return what is not id, target and value, as the client takes it."""
+        return {
+            "in_": self.delay,
+            "max_wait": self.max_wait,
+            "key": self.key,
+            "headers": [(each.name, each.value) for each in self.headers],
+            "partition": self.partition,
+            "late": self.late,
+            "group": self.group,
+            "receipts": self.receipts,
+        }
 
 
 class BatchIn(In):
