@@ -38,7 +38,10 @@ def answers(
 
 
 def _send(connection: Connection, asked: Ask, timeout_ms: int) -> Ticket | DelaydError:
-    connection.outbox.check_buffer()
+    try:
+        connection.outbox.check_buffer()
+    except DelaydError as error:
+        return error
     ticket = connection.verdicts.ticket(asked, Deadline.after(timeout_ms))
     try:
         ticket.wait_until_ready()

@@ -22,6 +22,8 @@ TIMEOUT_S: Final = 10.0
 BUSY_MAX: Final = 60
 """How often in a row a page is asked for again, a second later, of a node that is busy."""
 BUSY_MS: Final = 1_000
+SILENT_MAX: Final = 4
+"""How often a page is asked for of a node that does not answer: a walk may be a long one."""
 _BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
@@ -36,13 +38,13 @@ class PendingPages:
         self,
         nodes: tuple[str, ...],
         token: str | None,
-        filters: Mapping[str, str],
+        filters: Mapping[str, str | None],
         pause: Callable[[int], object] = _wait,
     ) -> None:
-        """`filters` are parameters of the route, such as `group`. NodeUnreachableError: the first
-        node that answers is asked, and none does."""
+        """`filters` are parameters of the route, such as `group`; None is none. The first node that
+        is ready is asked; NodeUnreachableError if none is."""
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._filters = {name: text for name, text in filters.items() if text}
+        self._filters = {name: text for name, text in filters.items() if text is not None}
         self._pause = pause
         self.node = self._first(nodes)
         """The node that is asked."""
@@ -65,8 +67,16 @@ class PendingPages:
             cursor = page["next"]
 
     def _page(self, path: str) -> dict[str, Any]:
+        silent = 0
         for _ in range(BUSY_MAX):
-            status, body = self._answer(self.node, path)
+            try:
+                status, body = self._answer(self.node, path)
+            except NodeUnreachableError:
+                silent += 1
+                if silent == SILENT_MAX:
+                    raise
+                self._pause(BUSY_MS)
+                continue
             if status not in _BUSY:
                 return self._read(status, body)
             self._pause(BUSY_MS)

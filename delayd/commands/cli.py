@@ -84,6 +84,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "list_pending",
         "List pending messages: of a group, for a target, by their ids.",
     ),
+    "import": Command(
+        "delayd.commands.importing.command",
+        "import_",
+        "Schedule what another system holds, each row with its verdict. Exit 1 if a row was "
+        "refused.",
+    ),
     "move": Command(
         "delayd.commands.move.commands",
         "move",

@@ -45,7 +45,7 @@ def list_pending(
     Example: delayd list --group customer-42 --etcd http://127.0.0.1:2379
     """
     nodes = nodes_to_ask(admin, etcd, cluster, load_security(config))
-    filters = {"group": group or "", "topic": topic or "", "id_prefix": id_prefix or ""}
+    filters = {"group": group, "topic": topic, "id_prefix": id_prefix}
     pages = PendingPages(nodes, token, filters)
     if count:
         found = pages.count()

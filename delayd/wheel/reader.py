@@ -85,8 +85,10 @@ class Reader:
         self._layout = layout
         self._disk = disk
         self._descriptors = descriptors
-        self._found: BoundedDict[tuple[SegmentName, int], int] = BoundedDict(FOUND_MAX)
-        """Behind the message of a file and a partition that was found last."""
+        self._found: BoundedDict[tuple[SegmentName, int], tuple[Segment, int]]
+        self._found = BoundedDict(FOUND_MAX)
+        """Behind the message of a file and a partition that was found last. With the segment: a
+        name is used again when its file is gone."""
 
     def frames(self, slot: Slot, entries: Sequence[Entry]) -> list[Frame]:
         """Return the frames of these entries of the slot, in the order given; see `Wheel.read`."""
@@ -142,13 +144,13 @@ class Reader:
         does that has listed them. Raise CorruptionError.
         """
         place = (segment.name, rank.partition)
-        begin = self._found.get(place, segment.start)
-        if not segment.start <= begin <= segment.end:
+        found_in, begin = self._found.get(place, (segment, segment.start))
+        if found_in is not segment or not segment.start <= begin <= segment.end:
             begin = segment.start
         for start, end in ((begin, segment.end), (segment.start, begin)):
             at = self._walked_to(segment, lane, rank, start, end)
             if at is not None:
-                self._found[place] = at[0] + at[1]
+                self._found[place] = (segment, at[0] + at[1])
                 return self._frame_at(segment, *at, lane, rank)
         return None
 

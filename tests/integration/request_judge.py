@@ -143,15 +143,17 @@ def check_recurs(fate: Recurs, sent: Sent, found: list[Found]) -> None:
     """Check that each occurrence came once and nothing else; with `once`, at least the last."""
     first_ms = (sent.at.append_ms // fate.every_ms + 1) * fate.every_ms
     wanted = range(first_ms, sent.due_ms + 1, fate.every_ms)
-    came = [(int(each.header("delayd-due") or 0), each) for each in found]
-    due = sorted(due_ms for due_ms, _ in came)
+    came = sorted(found, key=lambda each: int(each.header("delayd-due") or 0))
+    due = [int(each.header("delayd-due") or 0) for each in came]
+    numbers = [int(each.header("delayd-occurrence") or 0) for each in came]
     if dict(sent.headers).get("delayd-catchup") == b"all":
-        assert due == [*wanted]
+        assert due == [*wanted] and numbers == [*range(1, len(due) + 1)]
     else:  # a busy machine may be late by more than a period
-        assert len(due) == len({*due}) and {*due} <= {*wanted} and due[-1] == wanted[-1]
-    for due_ms, each in came:
-        number = (due_ms - first_ms) // fate.every_ms + 1
-        assert each.header("delayd-occurrence") == str(number)
+        assert {*due} <= {*wanted} and due[-1] == wanted[-1]
+        assert numbers == sorted(numbers)
+        assert all(1 <= n <= wanted.index(at) + 1 for at, n in zip(due, numbers, strict=True))
+    assert len({*due}) == len({*numbers}) == len(found)
+    for due_ms, each in zip(due, came, strict=True):
         assert each.header("delayd-origin") == sent.at.source
         group = dict(sent.headers).get("delayd-group")
         assert each.header("delayd-group") == (None if group is None else group.decode())

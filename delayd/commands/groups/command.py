@@ -43,6 +43,11 @@ class Where(NamedTuple):
     token: str | None
     cluster: str
 
+    @property
+    def name(self) -> str:
+        """Of the cluster, for people."""
+        return f"{self.prefix}* at {self.bootstrap}"
+
 
 def change_group(
     where: Where,
@@ -55,17 +60,19 @@ def change_group(
 ) -> NoReturn:
     """Carry a job out, or, unless `is_meant`, say what it is about. Ends the command: exit 1 unless
     each id has a verdict, and none was refused."""
+    if not group:
+        raise ConfigError("an empty name is no group", remedy="name the group with --group")
     if file is None and is_meant and change.kind is Kind.BY:
         raise ConfigError(
             "--by needs a journal: without it a second run would move everything once more",
             remedy="name a file with --job, which a second run goes on from",
         )
     # A dry run leaves a journal as it is, and makes none.
-    kept = file if is_meant or _has_list(file, change, group) else None
-    with _journal(kept, change, group) as journal:
+    kept = file if is_meant or _has_list(file, change, group, where.name) else None
+    with _journal(kept, change, group, where.name) as journal:
         if not journal.is_listed:
             pages = _pages(where, group)
-            journal.list_ids(map(listed_of, pages.messages()))
+            journal.list_ids(listed_of(each, group) for each in pages.messages())
         stopped_by = None
         if is_meant:
             stopped_by = _ask(where, journal, timeout_s)
@@ -74,22 +81,22 @@ def change_group(
     raise typer.Exit(_exit_code(report) if is_meant else ExitCode.FINE)
 
 
-def _has_list(file: Path | None, change: Change, group: str) -> bool:
-    if file is None or not file.exists():
+def _has_list(file: Path | None, change: Change, group: str, cluster: str) -> bool:
+    if file is None or not file.exists() or not file.stat().st_size:
         return False
-    with Journal(file, change, group) as journal:
+    with Journal(file, change, group, cluster) as journal:
         return journal.is_listed
 
 
 @contextmanager
-def _journal(file: Path | None, change: Change, group: str) -> Iterator[Journal]:
+def _journal(file: Path | None, change: Change, group: str, cluster: str) -> Iterator[Journal]:
     if file is not None:
-        with Journal(file, change, group) as journal:
+        with Journal(file, change, group, cluster) as journal:
             yield journal
         return
     with (
         temporary_folder("delayd-group-") as folder,
-        Journal(Path(folder) / "job", change, group) as journal,
+        Journal(Path(folder) / "job", change, group, cluster) as journal,
     ):
         yield journal
 
@@ -103,7 +110,7 @@ def _pages(where: Where, group: str) -> PendingPages:
 def _ask(where: Where, journal: Journal, timeout_s: float) -> DelaydError | None:
     """Ask for each id without a verdict. RequestRefusedError, and nothing is sent, if the cluster
     would refuse the latest due time."""
-    total = journal.open_count()
+    total = journal.left_count()
     names, security = topic_names(where.prefix), load_security(where.config)
     clock = SystemClock()
     if (latest_ms := journal.latest_ms()) is not None and total:
@@ -135,6 +142,7 @@ def _report(journal: Journal, group: str, is_meant: bool) -> dict[str, Any]:
         "targets": targets,
         "verdicts": journal.verdicts(),
         "open": journal.open_count(),
+        "left": journal.left_count(),
         "dry_run": not is_meant,
     }
 
@@ -154,10 +162,11 @@ def _show(report: dict[str, Any], stopped_by: DelaydError | None, as_json: bool)
     counts = report["targets"] if report["dry_run"] else report["verdicts"]
     for name, count in counts.items():
         typer.echo(f"{count:>14,}  {name}")
-    total, open_count = report["ids"], report["open"]
+    total, left_count = report["ids"], report["left"]
     if report["dry_run"]:
-        said = f"pending in {report['group']}; nothing was sent: --yes does it"
+        done = f", {total - left_count:,} of them done by this job" if left_count < total else ""
+        said = f"pending in {report['group']} when listed{done}; nothing was sent: --yes does it"
         typer.echo(f"{total:>14,}  {said}", err=True)
         return
-    left = f", {open_count:,} of them without an answer: run it again" if open_count else ""
+    left = f", {left_count:,} of them without an answer: run it again" if left_count else ""
     typer.echo(f"{total:>14,}  {report['op']}s asked in {report['group']}{left}", err=True)

@@ -24,8 +24,10 @@ Send: TypeAlias = Callable[[Iterable[Ask]], Iterator[Verdict | DelaydError]]
 def carry_out(
     journal: Journal, send: Send, tell: Callable[[int], None] = lambda done: None
 ) -> DelaydError | None:
-    """Ask for each id without a verdict; return the error that stopped it, None if none did.
-    `tell` gets how many were answered in this run.
+    """Ask for each id without a verdict, and again for what is unknown and may be asked again.
+
+    Return the error that stopped it, None if none did. `tell` gets how many were answered in this
+    run.
 
     An id whose answer is missing is noted as `unknown`.
     """
@@ -38,6 +40,7 @@ def carry_out(
     def requests() -> Iterator[Ask]:
         for row in journal.open_rows():
             if stopped:
+                journal.unmark(row.number)
                 return
             waiting.append(row)
             yield journal.change.ask(row.id, row.at_ms)
@@ -49,7 +52,9 @@ def carry_out(
                 noted.append((answer.verdict, row.number))
             else:
                 stopped.append(answer)
-                if not isinstance(answer, NOTHING_SENT):
+                if isinstance(answer, NOTHING_SENT):
+                    journal.unmark(row.number)
+                else:
                     noted.append((UNKNOWN, row.number))
             if len(noted) >= ROWS:
                 done += len(noted)

@@ -1,18 +1,18 @@
 """The journal of a job on a group: a file of SQLite.
 
-    job   one row: format, op, group, when (as it was given), kind and ms of a reschedule, whether
-          the list is complete
+    job   one row: format, cluster (as it was named), op, group, when (as it was given), kind and ms
+          of a reschedule, whether the list is complete
     ids   number, id, topic, due_ms (as listed), at_ms (when it is to be due, null unless that
           is asked), is_series, is_sent, verdict (null: none yet)
 
 Invariants: an id is there once; `at_ms` is written with the id and never changes, so a second run
-asks for the same time; `is_sent` is on the disk before the request is sent; one process at a time
-has the file. Memory does not grow with the ids.
+asks for the same time; `is_sent` is on the disk before the request is sent, and stays unless it is
+known that it was not; one process at a time has the file. Memory does not grow with the ids.
 """
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -28,7 +28,8 @@ UNKNOWN: Final = "unknown"
 
 _TABLES: Final = """
 create table job (
-    format integer, op text, "group" text, "when" text, kind text, ms integer, is_listed integer
+    format integer, cluster text, op text, "group" text, "when" text, kind text, ms integer,
+    is_listed integer
 );
 create table ids (
     number integer primary key, id text unique, topic text, due_ms integer, at_ms integer,
@@ -57,9 +58,11 @@ class Row(NamedTuple):
 class Journal:
     """An open journal. A context manager; ConfigError if another process has it."""
 
-    def __init__(self, path: Path, change: Change, group: str) -> None:
-        """Open the journal of this job, or make it. ConfigError if the file is another job's."""
+    def __init__(self, path: Path, change: Change, group: str, cluster: str = "") -> None:
+        """Open the journal of this job, or make it. ConfigError if the file is another job's.
+        `cluster` says which cluster it is about, in any words."""
         self._path = path
+        self._cluster = cluster
         try:
             with ExitStack() as unless_opened:
                 self._file = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -82,16 +85,19 @@ class Journal:
             for statement in _TABLES.split(";"):
                 file.execute(statement)
             kind = None if change.kind is None else change.kind.value
-            row = (FORMAT, change.op, group, change.text, kind, change.ms, 0)
-            file.execute("insert into job values (?, ?, ?, ?, ?, ?, ?)", row)
+            row = (FORMAT, self._cluster, change.op, group, change.text, kind, change.ms, 0)
+            file.execute("insert into job values (?, ?, ?, ?, ?, ?, ?, ?)", row)
             return change
-        row = file.execute('select format, op, "group", "when", kind, ms from job').fetchone()
-        version, op, of_group, when, kind, ms = row
-        if (version, op, of_group, when) != (FORMAT, change.op, group, change.text):
+        columns = 'format, cluster, op, "group", "when", kind, ms'
+        *job, kind, ms = file.execute(f"select {columns} from job").fetchone()
+        if job != [FORMAT, self._cluster, change.op, group, change.text]:
+            _, cluster, op, of_group, when = job
+            said = " ".join(filter(None, (f"{op} --group {of_group}", when)))
             raise ConfigError(
-                f"{self._path} is the journal of another job: {op} --group {of_group} {when}",
+                f"{self._path} is the journal of another job: {said}, in {cluster}",
                 remedy="name another file with --job, or run that job on",
             )
+        _, _, op, _, when = job
         return Change(op, None if kind is None else Kind(kind), ms, when)
 
     def __enter__(self) -> Self:
@@ -134,6 +140,13 @@ class Journal:
         found = self._file.execute("select count(*) from ids where verdict is null")
         return int(found.fetchone()[0])
 
+    def left_count(self) -> int:
+        """Return for how many ids another run would ask: `resume` opens them."""
+        asked = f"(verdict is null and not (is_sent and {self._stays()}))"
+        again = f"(verdict = ? and not {self._stays()})"
+        query = f"select count(*) from ids where {asked} or {again}"
+        return int(self._file.execute(query, (UNKNOWN,)).fetchone()[0])
+
     def latest_ms(self) -> int | None:
         """Return the latest time at which a message is to be due; None if none is asked."""
         found: int | None = self._file.execute("select max(at_ms) from ids").fetchone()[0]
@@ -142,14 +155,18 @@ class Journal:
     def resume(self) -> None:
         """Let what is unknown be asked for again; but what may have been sent and must not be sent
         twice stays or becomes `unknown`."""
-        again = "" if self.change.may_repeat(is_series=True) else "and not is_series"
-        doubtful = "update ids set verdict = ? where verdict is null and is_sent and is_series"
-        if again:
-            self._file.execute(doubtful, (UNKNOWN,))
-        self._file.execute(f"update ids set verdict = null where verdict = ? {again}", (UNKNOWN,))
+        doubtful = f"verdict is null and is_sent and {self._stays()}"
+        self._file.execute(f"update ids set verdict = ? where {doubtful}", (UNKNOWN,))
+        again = f"verdict = ? and not {self._stays()}"
+        self._file.execute(f"update ids set verdict = null where {again}", (UNKNOWN,))
 
-    def open_rows(self) -> Iterator[Row]:
-        """Yield the ids without a verdict, each marked as sent by then."""
+    def _stays(self) -> str:
+        """Return the condition under which what may have been sent is not sent again."""
+        return "0" if self.change.may_repeat(is_series=True) else "is_series"
+
+    def open_rows(self) -> Generator[Row, None, None]:
+        """Yield the ids without a verdict, each marked as sent by then; those that nobody took are
+        unmarked at the end."""
         last = -1
         while rows := self._file.execute(
             "select number, id, at_ms from ids where verdict is null and number > ?"
@@ -161,7 +178,22 @@ class Journal:
                 "update ids set is_sent = 1 where verdict is null and number between ? and ?",
                 (first, last),
             )
-            yield from (Row(*row) for row in rows)
+            taken = first - 1
+            try:
+                for row in rows:
+                    taken = row[0]
+                    yield Row(*row)
+            finally:
+                self._unmark(taken + 1, last)
+
+    def unmark(self, number: int) -> None:
+        """Note that the request for this id was not sent after all."""
+        self._unmark(number, number)
+
+    def _unmark(self, first: int, last: int) -> None:
+        if first <= last:
+            unsent = "update ids set is_sent = 0 where verdict is null and number between ? and ?"
+            self._file.execute(unsent, (first, last))
 
     def note(self, verdicts: Iterable[tuple[str, int]]) -> None:
         """Write verdicts: each with the number of its id."""
@@ -174,7 +206,13 @@ class Journal:
             return {str(name): int(count) for name, count in found}
 
 
-def listed_of(message: dict[str, Any]) -> Listed:
-    """Return a message as the HTTP API lists it; it has an id, because it has a group."""
+def listed_of(message: dict[str, Any], group: str) -> Listed:
+    """Return a message as the HTTP API lists it. ConfigError if it is of another group: a node that
+    knows no groups lists everything."""
+    if message.get("group") != group or not message["id"]:
+        raise ConfigError(
+            f"the node lists {message['source']}, which is not in {group}; nothing was sent",
+            remedy="upgrade the node, or name another one with --admin",
+        )
     is_series = message.get("cron") is not None
     return Listed(message["id"], message["topic"], message["due_ms"], is_series)

@@ -8,6 +8,7 @@ from mutants.catalogue.election import ELECTION
 from mutants.catalogue.groups import GROUPS
 from mutants.catalogue.http_api import HTTP_API
 from mutants.catalogue.ids import IDS
+from mutants.catalogue.importing import IMPORTING
 from mutants.catalogue.local_times import LOCAL_TIMES
 from mutants.catalogue.markers import MARKERS
 from mutants.catalogue.months import MONTHS
@@ -51,5 +52,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *RESCHEDULES,
     *DEBOUNCES,
     *GROUPS,
+    *IMPORTING,
 )
 """In the order of docs/design/mutants.md."""

@@ -3,6 +3,8 @@
 Source: docs/guides/groups.md.
 """
 
+import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -10,16 +12,19 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import typer
 
 from delayd.client.asking import Ask
 from delayd.client.changing import Changer
 from delayd.client.errors import NotScheduledError, VerdictUnknownError
 from delayd.client.outcomes import Verdict
+from delayd.commands.groups import command
 from delayd.commands.groups import journal as journals
 from delayd.commands.groups.change import Change, Kind
+from delayd.commands.groups.command import Where
 from delayd.commands.groups.job import carry_out
-from delayd.commands.groups.journal import Journal, Listed
-from delayd.errors import ConfigError, DelaydError
+from delayd.commands.groups.journal import Journal, Listed, listed_of
+from delayd.errors import ConfigError, DelaydError, ExitCode
 from delayd.testing import InMemoryDelayd
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -101,13 +106,17 @@ def test_a_list_that_was_not_completed_is_made_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "group"), [(FIRE, "g"), (CANCEL, "h"), (LATER, "g")], ids=["op", "group", "when"]
+    ("change", "group", "cluster"),
+    [(FIRE, "g", "c"), (CANCEL, "h", "c"), (LATER, "g", "c"), (CANCEL, "g", "d")],
+    ids=["op", "group", "when", "cluster"],
 )
-def test_the_journal_of_another_job_is_refused(path: Path, change: Change, group: str) -> None:
-    with Journal(path, CANCEL, "g"):
+def test_the_journal_of_another_job_is_refused(
+    path: Path, change: Change, group: str, cluster: str
+) -> None:
+    with Journal(path, CANCEL, "g", "c"):
         pass
-    with pytest.raises(ConfigError, match="another job"):
-        Journal(path, change, group)
+    with pytest.raises(ConfigError, match="another job: cancel --group g, in c"):
+        Journal(path, change, group, cluster)
 
 
 def test_two_runs_at_once_are_refused(path: Path) -> None:
@@ -187,11 +196,78 @@ def test_a_series_that_may_have_been_fired_is_not_fired_again(path: Path) -> Non
 def test_of_one_that_was_killed_a_series_that_was_on_its_way_is_in_doubt(path: Path) -> None:
     with Journal(path, FIRE, "g") as journal:
         journal.list_ids(listed(4, is_series=True))
-        list(islice(journal.open_rows(), 1))
-    with Journal(path, FIRE, "g") as journal:
+        rows = journal.open_rows()
+        next(rows)
+        left = Path(shutil.copy(path, path.with_name("left-by-the-killed-one")))
+        rows.close()
+    with Journal(left, FIRE, "g") as journal:
         again = Sender()
         carry_out(journal, again)
         assert again.asked == [] and journal.verdicts() == {"unknown": 4}
+
+
+def test_a_series_that_was_not_fired_yet_when_the_job_stopped_is_fired_by_the_next_run(
+    path: Path,
+) -> None:
+    refused = NotScheduledError("Kafka refused it", remedy="see why")
+    with Journal(path, FIRE, "g") as journal:
+        journal.list_ids(listed(20, is_series=True))
+        first = Sender(told("fired"), refused, unknown())
+        assert carry_out(journal, first) is not None and journal.left_count() == 17
+    with Journal(path, FIRE, "g") as journal:
+        second = Sender()
+        assert carry_out(journal, second) is None
+        assert journal.verdicts() == {"fired": 1, "unknown": 1, "done": 18}
+    had_answers = {"id-0", "id-2", "id-3"}
+    assert {id for id, _ in second.asked} == {f"id-{n}" for n in range(20)} - had_answers
+
+
+def test_a_run_that_had_no_answers_at_all_is_repeated(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a master nothing is answered: all is unknown, and the next run asks again."""
+
+    class Answering:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> "Answering":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def change(self, asked: Iterable[Ask], timeout_ms: int) -> Iterator[Verdict]:
+            return (told("cancelled") for _ in asked)
+
+    where = Where("b:9092", "delayd-", None, None, None, None, "delayd")
+    with Journal(path, CANCEL, "g", where.name) as journal:
+        journal.list_ids(listed(3))
+        carry_out(journal, Sender(unknown(), unknown(), unknown()))
+        assert journal.verdicts() == {"unknown": 3}
+        assert (journal.open_count(), journal.left_count()) == (0, 3)
+    monkeypatch.setattr(command, "Changer", Answering)
+    for is_meant in (False, True):
+        with pytest.raises(typer.Exit) as ended:
+            command.change_group(where, "g", CANCEL, path, is_meant, 1.0, as_json=True)
+        said = json.loads(capsys.readouterr().out)
+        assert ended.value.exit_code == ExitCode.FINE
+        assert said["left"] == (0 if is_meant else 3)
+    assert said["verdicts"] == {"cancelled": 3}
+
+
+def test_nothing_is_listed_under_an_empty_name_or_by_a_node_that_knows_no_groups(
+    path: Path,
+) -> None:
+    where = Where("b:9092", "delayd-", None, None, None, None, "delayd")
+    with pytest.raises(ConfigError, match="an empty name is no group"):
+        command.change_group(where, "", CANCEL, path, True, 1.0, as_json=False)
+    message = {"source": "0/7", "id": "id-1", "topic": "t", "due_ms": 5, "group": "g"}
+    assert listed_of(message, "g") == ("id-1", "t", 5, False)
+    for other in ({"group": "h"}, {"group": None}, {"id": None}):
+        with pytest.raises(ConfigError, match="0/7, which is not in g"):
+            listed_of({**message, **other}, "g")
+    del message["group"]
+    with pytest.raises(ConfigError, match="nothing was sent"):
+        listed_of(message, "g")
 
 
 def test_memory_does_not_grow_with_the_ids(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

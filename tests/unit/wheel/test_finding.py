@@ -79,3 +79,22 @@ def test_messages_in_the_order_of_the_file_are_found_where_the_last_one_was(
     assert [found(wheel, each) for each in messages] == messages
     stored = sum(len(each.body[0]) + 60 for each in messages)
     assert read_bytes < 8 * stored, "of 600 messages a walk for each reads 100 times as much"
+
+
+def test_a_slot_that_was_forgotten_and_made_anew_is_looked_through_from_its_start(
+    wheel: Wheel,
+) -> None:
+    """Its file has the name of the one before."""
+
+    def stored(offset: int, size_bytes: int) -> Frame:
+        body = (b"v" * size_bytes,)
+        frame = Frame(5_000, 0, offset, 1, FrameKind.MESSAGE, 1_000, body)
+        wheel.append([frame])
+        return frame
+
+    before = [stored(0, 10), stored(1, 10), stored(2, 300)]
+    assert found(wheel, before[1]) == before[1]
+    wheel.forget([5])
+    after = [stored(3, 20), stored(4, 500)]
+    assert [found(wheel, each) for each in reversed(after)] == after[::-1]
+    assert found(wheel, before[1]) is None

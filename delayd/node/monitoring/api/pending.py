@@ -31,7 +31,10 @@ from delayd.request import (
 )
 from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
+from delayd.wheel.snapshot import Peek
+from replication.frontier import Frontier
 from replication.rank import Rank
+from replication.record import decode
 
 PAGE_BYTES: Final = 1024 * 1024
 """Read for one page: some 4,000 messages, 25 ms of processor."""
@@ -112,11 +115,9 @@ def _page(
     services: Services, asked: Filter, begin: Cursor, limit: int | None
 ) -> tuple[list[PendingItem], str | None]:
     """Return the messages of one page, and the cursor of the next one."""
-    newest = services.node.replica.newest
-    if newest is None:
-        raise BusyError("this node has read no frontier yet", remedy="ask another node")
-    reached_ms = newest.record.frontier.lowest_cursor.due_ms
     with peeked(services.node.replica) as wheel:
+        frontier = _frontier_of(wheel)
+        reached_ms = frontier.lowest_cursor.due_ms
         listing = Listing(
             wheel,
             begin,
@@ -127,7 +128,7 @@ def _page(
             text=asked.group,
         )
         items: list[PendingItem] = []
-        with closing(_items(listing, asked, services)) as found:
+        with closing(_items(listing, asked, frontier)) as found:
             for item in found:
                 items.append(item)
                 if len(items) == limit:
@@ -136,12 +137,19 @@ def _page(
     return items, None if after is None else ".".join(map(str, after))
 
 
+def _frontier_of(wheel: Peek) -> Frontier:
+    """Return the frontier that the checkpoint was made by. By a newer one a message could be
+    delivered whose retry or next occurrence is not in the checkpoint yet: nothing would be
+    listed."""
+    progress = wheel.catalogue.progress()
+    if progress is None or not progress.frontier:
+        raise BusyError("this node has read no frontier yet", remedy="ask another node")
+    return decode(progress.frontier).frontier
+
+
 def _items(
-    listing: Listing, asked: Filter, services: Services
+    listing: Listing, asked: Filter, frontier: Frontier
 ) -> Generator[PendingItem, None, None]:
-    newest = services.node.replica.newest
-    assert newest is not None, "it was there"
-    frontier = newest.record.frontier
     for frame, body in listing.messages():
         topic, id = topic_of(body), id_of(body)
         if asked.topic not in (None, topic) or not asked.reader.covers(topic):

@@ -1,0 +1,17 @@
+"""`delayd import`: messages that another system holds, scheduled here, each with its verdict.
+
+| file | what it holds |
+|---|---|
+| `mapping.py` | the mapping file: from a row to a request. Pure |
+| `files.py` | rows of JSON lines and CSV |
+| `topic.py` | rows of a Kafka topic |
+| `journal.py` | how far an import has come |
+| `job.py` | the import: rows are sent, answers counted |
+| `command.py` | the command |
+
+Invariants: rows are sent in their order and answered in that order; the journal's position is
+behind the last row of which every one before has an answer; what is sent twice is a `duplicate`,
+because each row has an id. Memory does not grow with the rows.
+
+Source: docs/guides/importing.md.
+"""

@@ -1,0 +1,207 @@
+"""`delayd import`: see the package."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from delayd.client.changing import Changer
+from delayd.cluster.connect import open_bus
+from delayd.cluster.request_limits import request_limits_if_told
+from delayd.cluster.topics import topic_names
+from delayd.commands.importing.files import FileRows
+from delayd.commands.importing.job import (
+    FINE,
+    MALFORMED,
+    Import,
+    Requests,
+    Source,
+    look,
+)
+from delayd.commands.importing.journal import About, Journal
+from delayd.commands.importing.mapping import mapping_of
+from delayd.commands.importing.topic import TopicRows
+from delayd.commands.messages import CONNECT_TIMEOUT_MS, WAIT_S_DEFAULT
+from delayd.commands.wording import moment, plural
+from delayd.config.cli_options import AsJson, Bootstrap, Config, Prefix, TimeoutS
+from delayd.config.security import Security, load_security
+from delayd.errors import ConfigError, DelaydError, ExitCode
+from delayd.runtime.clock import SystemClock
+
+KAFKA: Final = "kafka:"
+PROBLEMS_MAX: Final = 20
+"""Printed; the rest is counted."""
+TOLD_MS: Final = 5_000
+"""Between two lines about the progress."""
+
+
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(help="A file of JSON lines (.jsonl), CSV or TSV, or a topic: kafka:NAME."),
+    ],
+    bootstrap: Bootstrap,
+    mapping: Annotated[
+        Path, typer.Option("--mapping", "-m", help="TOML file: how a row becomes a request.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Make all requests, say what they are, send none.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an earlier run ended.")
+    ] = False,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", help="The journal of the import. Default: MAPPING.job."),
+    ] = None,
+    from_bootstrap: Annotated[
+        str | None,
+        typer.Option("--from-bootstrap", help="Brokers of the source's topic, if they are others."),
+    ] = None,
+    from_config: Annotated[
+        Path | None,
+        typer.Option("--from-config", help="TOML file with the settings of those brokers."),
+    ] = None,
+    timeout_s: TimeoutS = WAIT_S_DEFAULT,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule what another system holds, each row with its verdict. Exit 1 if a row was refused.
+
+    Example: delayd import jobs.jsonl --mapping jobs.toml --dry-run
+    """
+    rows = _source(source, from_bootstrap or bootstrap, from_config or config)
+    where = _Where(bootstrap, prefix, load_security(config), timeout_s)
+    requests = _requests(where, mapping)
+    if dry_run:
+        seen = look(rows.rows(None), requests, _Problems())
+        _show_look(rows.name, seen.fields(), as_json)
+        raise typer.Exit(ExitCode.PROBLEM if seen.malformed else ExitCode.FINE)
+    path = job or mapping.with_suffix(".job")
+    _refuse_wrong_resume(path, resume)
+    with Journal(path) as journal:
+        known = None if journal.about is None else journal.about.identity
+        digest = hashlib.sha256(mapping.read_bytes()).hexdigest()
+        journal.begin(About(where.name, rows.name, rows.identity(known), digest))
+        run = Import(journal, rows, requests, _Problems(), _teller())
+        stopped_by = _carry_out(run, where)
+        report = {
+            "source": rows.name,
+            "rows": journal.rows,
+            "verdicts": journal.verdicts,
+            "complete": journal.is_done,
+        }
+    _show(report, stopped_by, path, as_json)
+    is_fine = report["complete"] and {*journal.verdicts} <= FINE
+    raise typer.Exit(ExitCode.FINE if is_fine else ExitCode.PROBLEM)
+
+
+class _Where(NamedTuple):
+    """The cluster that gets the messages."""
+
+    bootstrap: str
+    prefix: str
+    security: Security
+    timeout_s: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.prefix}* at {self.bootstrap}"
+
+
+def _requests(where: _Where, mapping: Path) -> Requests:
+    names = topic_names(where.prefix)
+    made = mapping_of(mapping)
+    bus = open_bus(where.bootstrap, where.security.properties())
+    limits = request_limits_if_told(bus, names.frontier, CONNECT_TIMEOUT_MS)
+    return Requests(made, names.buffer, limits, SystemClock().wall_ms())
+
+
+def _carry_out(run: Import, where: _Where) -> DelaydError | None:
+    names = topic_names(where.prefix)
+    with Changer(
+        where.bootstrap, security=where.security, buffer=names.buffer, receipts=names.receipts
+    ) as changer:
+        return run.run(partial(changer.change, timeout_ms=int(where.timeout_s * 1000)))
+
+
+def _source(source: str, bootstrap: str, config: Path | None) -> Source:
+    if not source.startswith(KAFKA):
+        return FileRows(Path(source))
+    bus = open_bus(bootstrap, load_security(config).properties())
+    return TopicRows(bus, source.removeprefix(KAFKA), SystemClock())
+
+
+def _refuse_wrong_resume(path: Path, resume: bool) -> None:
+    if resume and not path.exists():
+        raise ConfigError(
+            f"there is no journal {path} to go on from",
+            remedy="leave --resume out, or name the journal with --job",
+        )
+    if not resume and path.exists():
+        raise ConfigError(
+            f"{path} is the journal of an import that was begun",
+            remedy="go on with --resume, or name another file with --job",
+        )
+
+
+class _Problems:
+    """Prints the first problems of rows."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, name: str, why: str) -> None:
+        self._count += 1
+        if self._count <= PROBLEMS_MAX:
+            typer.echo(f"{name}: {why}", err=True)
+        elif self._count == PROBLEMS_MAX + 1:
+            typer.echo("... and more", err=True)
+
+
+def _teller() -> Callable[[int], None]:
+    clock = SystemClock()
+    told_ms = clock.monotonic_ms()
+
+    def tell(rows: int) -> None:
+        nonlocal told_ms
+        if clock.monotonic_ms() - told_ms >= TOLD_MS:
+            told_ms = clock.monotonic_ms()
+            typer.echo(f"{rows:,} rows", err=True)
+
+    return tell
+
+
+def _show_look(source: str, seen: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"source": source, **seen, "dry_run": True}))
+        return
+    for topic, count in sorted(seen["targets"].items()):
+        typer.echo(f"{count:>14,}  {topic}")
+    if seen["malformed"]:
+        typer.echo(f"{seen['malformed']:>14,}  {MALFORMED}")
+    said = [f"in {source}; nothing was sent"]
+    if seen["first_ms"] is not None:
+        said.append(f"due from {moment(seen['first_ms'])} to {moment(seen['last_ms'])}")
+    if seen["overdue"]:
+        said.append(f"{seen['overdue']:,} of them already: they are delivered at once")
+    typer.echo(f"{seen['rows']:>14,}  {'; '.join(said)}", err=True)
+
+
+def _show(
+    report: dict[str, Any], stopped_by: DelaydError | None, journal: Path, as_json: bool
+) -> None:
+    if stopped_by is not None:
+        typer.echo(f"stopped: {stopped_by}", err=True)
+    if as_json:
+        typer.echo(json.dumps({**report, "dry_run": False}))
+        return
+    for name, count in sorted(report["verdicts"].items()):
+        typer.echo(f"{count:>14,}  {name}")
+    left = "" if report["complete"] else f"; not all: --resume --job {journal} goes on"
+    typer.echo(f"{plural(report['rows'], 'row')} of {report['source']}{left}", err=True)

@@ -1,0 +1,191 @@
+"""An import: each row is sent, and its answer counted.
+
+What stops it: an answer that is missing, because there seems to be no master then, or a request
+that Kafka does not take. A later run goes on behind the last row before which all are answered;
+what was sent twice by that is a `duplicate`.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from delayd.client.asking import Ask, refuse_beyond
+from delayd.client.errors import RequestRefusedError
+from delayd.client.outcomes import Verdict
+from delayd.commands.importing.journal import Journal
+from delayd.commands.importing.mapping import Row, RowError, RowMapping
+from delayd.errors import ConfigError, DelaydError
+from delayd.request import RequestLimits
+
+ROWS: Final = 1_000
+"""Noted at once."""
+MALFORMED: Final = "malformed"
+"""In place of a verdict: nothing was sent."""
+FINE: Final = frozenset({"scheduled", "duplicate"})
+"""Verdicts by which a row is where it should be."""
+MALFORMED_MAX: Final = 10_000
+"""So many one behind the other end an import: they wait in memory for the answers before them."""
+
+Send: TypeAlias = Callable[[Iterable[Ask]], Iterator[Verdict | DelaydError]]
+"""Sends requests and yields the answer to each, in order, as `Changer.change` does."""
+Problem: TypeAlias = Callable[[str, str], None]
+"""Takes where a row is, and what is wrong with it."""
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    name: str
+
+    def identity(self, known: str | None = None) -> str:
+        """Return by what the source is known again."""
+
+    def rows(self, after: str | None) -> Iterator[Row]:
+        """Yield the rows behind a position."""
+
+
+class Requests:
+    """Makes requests of rows; what delayd would refuse is a problem of the row."""
+
+    def __init__(
+        self, mapping: RowMapping, buffer: str, limits: RequestLimits | None, now_ms: int
+    ) -> None:
+        """`limits`: None if nobody told them."""
+        self._mapping = mapping
+        self._buffer = buffer
+        self._limits = limits
+        self.now_ms = now_ms
+
+    def of(self, row: Row) -> Ask:
+        """Return the request of a row. RowError."""
+        try:
+            asked = self._mapping.ask(row, self._buffer)
+            if self._limits is not None:
+                refuse_beyond(asked, self._limits, self.now_ms)
+        except RequestRefusedError as error:
+            raise RowError(str(error)) from error
+        return asked
+
+
+class Looked(NamedTuple):
+    """What a dry run has seen."""
+
+    rows: int
+    malformed: int
+    targets: Counter[str]
+    overdue: int
+    """Rows that are due already."""
+    first_ms: int | None
+    last_ms: int | None
+    """When the first and the last of them are due."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return self._asdict()
+
+
+def look(rows: Iterable[Row], requests: Requests, problem: Problem) -> Looked:
+    """Make the request of each row, and send none."""
+    now_ms, count, malformed, overdue = requests.now_ms, 0, 0, 0
+    targets: Counter[str] = Counter()
+    first_ms = last_ms = None
+    for row in rows:
+        count += 1
+        try:
+            asked = requests.of(row)
+        except RowError as error:
+            malformed += 1
+            problem(row.name, str(error))
+            continue
+        due_ms = asked.due_ms(now_ms)
+        overdue += due_ms < now_ms
+        first_ms = due_ms if first_ms is None else min(first_ms, due_ms)
+        last_ms = due_ms if last_ms is None else max(last_ms, due_ms)
+        targets[dict(asked.headers)["delayd-topic"].decode()] += 1  # type: ignore[union-attr]
+    return Looked(count, malformed, targets, overdue, first_ms, last_ms)
+
+
+class _Waiting(NamedTuple):
+    row: Row
+    problem: str | None
+    """Nothing was sent for it."""
+
+
+class Import:
+    """One run. Use it once."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: Source,
+        requests: Requests,
+        problem: Problem,
+        tell: Callable[[int], None] = lambda rows: None,
+    ) -> None:
+        """`tell` gets how many rows are behind it, now and then."""
+        self._journal = journal
+        self._source = source
+        self._requests = requests
+        self._problem = problem
+        self._tell = tell
+        self._waiting: deque[_Waiting] = deque()
+        self._stopped_by: DelaydError | None = None
+        self._counted: Counter[str] = Counter()
+        self._behind: str | None = None
+
+    def run(self, send: Send) -> DelaydError | None:
+        """Send the rows behind the journal's position; return the error that stopped it, None if
+        none did."""
+        is_done = False
+        try:
+            for answer in send(self._asked()):
+                self._take_malformed()
+                if self._stopped_by is None:
+                    self._take_answer(answer)
+            if self._stopped_by is None:
+                self._take_malformed()
+                is_done = True
+        finally:
+            self._journal.note(self._behind, self._counted, is_done=is_done)
+        return self._stopped_by
+
+    def _asked(self) -> Iterator[Ask]:
+        malformed = 0
+        for row in self._source.rows(self._journal.position):
+            if self._stopped_by is not None:
+                return
+            try:
+                ask = self._requests.of(row)
+            except RowError as error:
+                self._waiting.append(_Waiting(row, str(error)))
+                malformed += 1
+                if malformed == MALFORMED_MAX:
+                    raise ConfigError(
+                        f"{malformed:,} rows one behind the other are no requests: {error}",
+                        remedy="correct the mapping, see --dry-run",
+                    ) from error
+                continue
+            malformed = 0
+            self._waiting.append(_Waiting(row, None))
+            yield ask
+
+    def _take_answer(self, answer: Verdict | DelaydError) -> None:
+        if not isinstance(answer, Verdict):
+            self._stopped_by = answer  # this row and those behind it are sent again
+            return
+        if answer.verdict not in FINE:
+            self._problem(self._waiting[0].row.name, f"{answer.verdict}: {answer.detail}")
+        self._count(answer.verdict)
+
+    def _take_malformed(self) -> None:
+        while self._waiting and (why := self._waiting[0].problem) is not None:
+            self._problem(self._waiting[0].row.name, why)
+            self._count(MALFORMED)
+
+    def _count(self, verdict: str) -> None:
+        self._behind = self._waiting.popleft().row.position
+        self._counted[verdict] += 1
+        if self._counted.total() >= ROWS:
+            self._journal.note(self._behind, self._counted)
+            self._counted = Counter()
+            self._tell(self._journal.rows)

@@ -1,0 +1,180 @@
+"""`delayd import` on real Kafka with a real node: killed on its way, and resumed.
+
+Source: docs/guides/importing.md.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clusters import TestCluster, make_cluster
+from confluent_kafka import Producer
+from forking import Forked
+from nodes import HANGS_S, NodeProcess, delayd_in_process, running, wait_for
+from topics_read import read_until
+
+from delayd.bus.confluent import ConfluentBus
+from delayd.client.changing import UNDER_WAY_MAX
+from delayd.dev.cluster import LocalCluster
+
+ROWS = UNDER_WAY_MAX + 1_000
+"""More than are under way at a time: an import that is killed when it sends has not sent all."""
+RECORDS = 200
+HOUR_S = 3_600
+MEMORY_KIB_MAX = 200 * 1024
+"""Of an import, whatever the number of its rows."""
+
+pytestmark = pytest.mark.real
+
+
+@dataclass
+class Desk:
+    """A cluster with one node, and a user of it."""
+
+    cluster: TestCluster
+    node: NodeProcess
+    folder: Path
+
+    @property
+    def kafka(self) -> tuple[str, ...]:
+        return ("--bootstrap", self.cluster.bootstrap, "--prefix", f"{self.cluster.name}-")
+
+    def mapping(self, name: str, text: str) -> Path:
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        return path
+
+    def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """Run an import with --json; what it says."""
+        done = delayd_in_process("import", *arguments, *self.kafka, "--json")
+        assert done.returncode == code, (done.returncode, done.stdout[-500:], done.stderr)
+        said: dict[str, Any] = json.loads(done.stdout)
+        return said
+
+    def buffered(self) -> int:
+        """Where the buffer ends, over all partitions."""
+        with closing(ConfluentBus(self.cluster.bootstrap).cluster()) as kafka:
+            ends = kafka.end_offsets(self.cluster.buffer, 10_000, committed=True)
+        return sum(ends.values())
+
+    def pending(self, id_prefix: str, limit: int) -> list[tuple[str, int]]:
+        """The ids of what is listed, each with its due time."""
+        arguments = ("list", "--id-prefix", id_prefix, "--limit", str(limit), "--json")
+        done = delayd_in_process(*arguments, "--admin", self.node.url)
+        assert done.returncode == 0, done.stderr
+        return sorted((each["id"], each["due_ms"]) for each in json.loads(done.stdout)["messages"])
+
+
+@pytest.fixture(scope="module")
+def desk(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    folder = tmp_path_factory.mktemp("importing")
+    cluster = make_cluster(kafka_and_etcd, folder)
+    cluster.target("orders")
+    node = cluster.node(1, api_anonymous_reads=True)
+    with running([node]):
+        yield Desk(cluster, node, folder)
+
+
+def test_an_import_that_was_killed_and_resumed_has_each_row_once(desk: Desk) -> None:
+    """CSV, due in seconds with fractions, as most schedulers have it."""
+    due_s = {n: time.time() + HOUR_S + n % 97 for n in range(ROWS)}
+    rows = desk.folder / "jobs.csv"
+    with rows.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "run_at", "payload"])
+        writer.writerows([n, f"{at:.3f}", f"line one\nof {n}"] for n, at in due_s.items())
+    mapping = desk.mapping(
+        "jobs",
+        f'topic = "target.{desk.cluster.name}.orders"\nid = "job-{{id}}"\ndue = "{{run_at}}"\n'
+        'unit = "s"\nvalue = "{payload}"\n',
+    )
+    job = (str(rows), "--mapping", str(mapping))
+    tried = desk.run(*job, "--dry-run")
+    assert (tried["rows"], tried["malformed"], tried["overdue"]) == (ROWS, 0, 0)
+    assert desk.buffered() == 0 and not mapping.with_suffix(".job").exists()
+    process = Forked(("import", *job, *desk.kafka), desk.folder / "out", desk.folder / "errors", {})
+    wait_for(lambda: desk.buffered() > 0 or process.poll() is not None, "it sends")
+    process.kill()
+    process.wait(HANGS_S)
+    assert 0 < desk.buffered() < ROWS, "it was killed on its way"
+    assert "--resume" in delayd_in_process("import", *job, *desk.kafka).stderr
+    for _ in range(2):
+        said = desk.run(*job, "--resume")
+        assert said["complete"] and said["rows"] == ROWS
+        assert {*said["verdicts"]} <= {"scheduled", "duplicate"}
+    wanted = sorted((f"job-{n}", -int(-at * 1000 // 1)) for n, at in _milliseconds(due_s).items())
+    wait_for(lambda: desk.pending("job-", 2 * ROWS) == wanted, "all are listed, each once")
+
+
+def _milliseconds(due_s: dict[int, float]) -> dict[int, float]:
+    """As they were written."""
+    return {n: float(f"{at:.3f}") for n, at in due_s.items()}
+
+
+def test_the_records_of_a_topic_are_imported_as_they_are(desk: Desk) -> None:
+    """Retries that wait in a topic, due by a header."""
+    topic, target = desk.cluster.create_topic(f"{desk.cluster.name}.retries", 3), "retried"
+    target = desk.cluster.target(target)
+    producer = Producer({"bootstrap.servers": desk.cluster.bootstrap})
+    values = {n: b"\0\xff%d" % n for n in range(RECORDS)}
+    for n, value in values.items():
+        headers: dict[str, str | bytes | None]
+        headers = {"trace": b"\xfe%d" % n, "not-before": b"%d" % (n + 1)}
+        producer.produce(topic, value, b"k%d" % n, headers=headers)
+    assert producer.flush(HANGS_S) == 0
+    mapping = desk.mapping(
+        "retries",
+        f'topic = "{target}"\nid = "retry-{{partition}}-{{offset}}"\n'
+        'due = "{headers.not-before}"\n',
+    )
+    said = desk.run(f"kafka:{topic}", "--mapping", str(mapping))
+    assert said["verdicts"] == {"scheduled": RECORDS} and said["complete"]
+    found = read_until(desk.cluster.bootstrap, target, lambda records: len(records) == RECORDS)
+    assert {each.value: each.key for each in found} == {v: b"k%d" % n for n, v in values.items()}
+    assert all(dict(each.headers)["trace"] == b"\xfe" + (each.value or b"")[2:] for each in found)
+    again = desk.run(f"kafka:{topic}", "--mapping", str(mapping), "--resume")
+    assert again["rows"] == RECORDS
+
+
+@pytest.mark.rehearsal
+@pytest.mark.timeout(7_200)
+def test_a_hundred_thousand_rows_are_imported_in_bounded_memory(desk: Desk) -> None:
+    """`DELAYD_IMPORT_ROWS` for another number. What it took is printed (`-s`)."""
+    count = int(os.environ.get("DELAYD_IMPORT_ROWS", "100000"))
+    rows = desk.folder / "many.jsonl"
+    begun_ms = int(time.time() * 1000) + 24 * HOUR_S * 1000
+    with rows.open("w") as file:
+        for n in range(count):
+            file.write(json.dumps({"id": n, "at": begun_ms + n, "what": "x" * 100}) + "\n")
+    mapping = desk.mapping(
+        "many",
+        f'topic = "target.{desk.cluster.name}.orders"\nid = "many-{{id}}"\ndue = "{{at}}"\n',
+    )
+    out, began_s = desk.folder / "said", time.monotonic()
+    with out.open("wb") as file:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "delayd.commands.cli", "import", str(rows), "--json"),
+                *("--mapping", str(mapping), *desk.kafka),
+            ],
+            stdout=file,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    took_s, most_kib = time.monotonic() - began_s, usage.ru_maxrss
+    print(f"{count} rows: {took_s:.0f} s, {most_kib // 1024} MiB, {usage.ru_utime:.0f} s of CPU")
+    assert process.returncode == 0
+    assert json.loads(out.read_text())["verdicts"] == {"scheduled": count}
+    assert most_kib < MEMORY_KIB_MAX
+    wanted = sorted((f"many-{n}", begun_ms + n) for n in range(count))
+    wait_for(lambda: len(desk.pending("many-", 2 * count)) == count, "all are listed")
+    assert desk.pending("many-", 2 * count) == wanted
