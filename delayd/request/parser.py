@@ -61,7 +61,7 @@ _DEBOUNCE = Op.DEBOUNCE
 _MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
-_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None)
+_NO_ID = (None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None, 0)
 
 
 def parse(record: Record, limits: RequestLimits) -> Request | Reject:

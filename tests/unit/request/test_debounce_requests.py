@@ -62,6 +62,13 @@ def test_what_is_stored_of_it_is_a_plain_message() -> None:
     assert len(body) == 10, "so that nodes, retries and dead letters know nothing of runs"
 
 
+def test_a_request_without_an_id_is_whole() -> None:
+    """It is made past its constructor."""
+    request = parse(Record(0, 7, 0, APPEND_MS, None, b"v", [TOPIC, DELAY]), NEWER)
+    assert isinstance(request, Request) and len(request) == len(Request._fields)
+    assert request.max_wait_ms == 0
+
+
 def test_a_schedule_of_the_same_is_not_the_same_request() -> None:
     schedule = accepted(NAMED, TOPIC, DELAY)
     assert len({accepted(*ASKED).digest, schedule.digest}) == 2

@@ -341,6 +341,7 @@ def test_a_cancel_behind_a_fire_and_a_told_debounce_finds_both(make: Maker) -> N
     node = make("orders")
     debounce(node, b"1", max_wait=b"1h")
     turn(node)
+    node.clock.now_ms = START_MS + 1_999
     send(node, None, ("delayd-op", b"fire"))
     debounce(node, b"2", RECEIPT, max_wait=b"1h")
     begin = Planner.begin
@@ -354,7 +355,7 @@ def test_a_cancel_behind_a_fire_and_a_told_debounce_finds_both(make: Maker) -> N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Planner, "begin", begun)
-        go_to(node, 500)
+        go_to(node, 2_500)
     go_to(node, HOUR_MS)
     found = told(node)
     assert [value for _, value in arrived(node)] == [], found
