@@ -159,15 +159,12 @@ def ask(
     op: Op = Op.SCHEDULE,
     max_wait: Span | None = None,
 ) -> Ask:
-    """Return the record that schedules, replaces or debounces; RequestRefusedError if delayd
-    rejects it."""
+    """Return the record of a message; RequestRefusedError if delayd rejects it."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
     if isinstance(at, datetime) and at.utcoffset() is None and zone is not None:
         at = at.isoformat()
     pairs.append(_when(in_, at, cron))
-    if max_wait is not None:
-        pairs.append(("delayd-max-wait", _delay(max_wait)))
     for name, text in (("zone", zone), ("catchup", catchup)):
         if text is not None:
             pairs.append((f"delayd-{name}", _bytes(name, text)))
@@ -177,10 +174,9 @@ def ask(
         pairs.append(("delayd-partition", str(partition).encode()))
     if receipts:
         pairs.append(("delayd-receipt", b"yes"))
-    if late is not None:
-        pairs.append(("delayd-late", _delay(late)))
-    if window is not None:
-        pairs.append(("delayd-window", _delay(window)))
+    for name, span in (("late", late), ("window", window), ("max-wait", max_wait)):
+        if span is not None:
+            pairs.append((f"delayd-{name}", _delay(span)))
     if group is not None:
         pairs.append(("delayd-group", _bytes("group", group)))
     record_key = _bytes("key", key)

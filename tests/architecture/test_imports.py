@@ -50,7 +50,12 @@ DOORS: dict[str, tuple[str, ...]] = {
     "fastapi": ("delayd.node.monitoring",),
     "uvicorn": ("delayd.node.monitoring",),
     "prometheus_client": ("delayd.audit.following.metrics", "delayd.node.monitoring.metrics"),
-    "pydantic": ("delayd.config", "delayd.dev.parts", "delayd.node.monitoring.api.models"),
+    "pydantic": (
+        "delayd.config",
+        "delayd.dev.parts",
+        "delayd.node.monitoring.api.asked",
+        "delayd.node.monitoring.api.models",
+    ),
     "pydantic_settings": ("delayd.config.node", "delayd.config.security"),
     # A node writes exports in a process of their own.
     "subprocess": ("delayd.dev", "delayd.runtime.java", "delayd.node.export.child", "delayd.bench"),

@@ -328,18 +328,16 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
     is_free = is_mark & (~is_debounce | takes_held(state, row))
-    held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>"))
-    held = held.otherwise(held_after(state["held"], row, message, is_held))
+    kept = held_after(state["held"], row, message, is_held)
+    held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>")).otherwise(kept)
     return F.struct(
         after["live"].alias("live"),
         held.alias("held"),
         F.when(is_move, row["offset"]).when(~is_free, state["held_by"]).alias("held_by"),
         *(after[name].alias(name) for name in ("killed", "doomed")),
         undone_after(state["undone"], row, what).alias("undone"),
-        after["replaced"].alias("replaced"),
-        marks.alias("marks"),
-        after["kills"].alias("kills"),
-        decisions.alias("decisions"),
+        *(after["replaced"].alias("replaced"), marks.alias("marks")),
+        *(after["kills"].alias("kills"), decisions.alias("decisions")),
     )
 
 

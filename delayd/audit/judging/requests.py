@@ -142,16 +142,16 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     is_reject, is_internal = op == "reject", op == "continue"
     is_message = op.isin("schedule", "replace", "redrive", "continue", "debounce")
     key, topic, partition = F.col("sent_key"), control["topic"], F.col("asked_partition")
-    next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
-    stands_ms = F.greatest(F.coalesce(next_due_ms, "planned_ms"), F.col("append_ms"))
+    next_ms = F.when(is_internal, whole_number(control["next_due"]))
+    stands_ms = F.greatest(F.coalesce(next_ms, "planned_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"], control["cron"])
     headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
-    is_series = control["cron"].isNotNull()
+    is_series, max_wait = control["cron"].isNotNull(), control["max_wait"]
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
         *(control[name] for name in ("late", "window", "group", "zone", "until", "catchup")),
-        *(is_series, control["max_wait"]),
+        *(is_series, max_wait),
     )
     of_message = {
         "topic": topic,
@@ -184,8 +184,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due")) & ~asks_local()),
         "rules": F.when(op == "switch", _switch_version()),
         "is_told": F.when(is_message, control["receipt"].isNotNull()),
-        "late_ms": F.when(is_message, delay_ms_of(control["late"])),
-        "window_ms": F.when(is_message, delay_ms_of(control["window"])),
+        **{f"{n}_ms": F.when(is_message, delay_ms_of(control[n])) for n in ("late", "window")},
         "planned_ms": F.when(is_message, F.col("planned_ms")),
         "group": F.when(is_message, control["group"]),
         **{name: F.when(is_message & is_series, each) for name, each in of_series().items()},

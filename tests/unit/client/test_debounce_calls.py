@@ -29,8 +29,8 @@ def test_the_arguments_become_headers() -> None:
     assert (record.topic, record.key, record.value) == ("delayd-buffer", b"doc-7", b"v")
     assert record.headers == [
         *(("a", b"b"), ("delayd-topic", b"index"), ("delayd-delay", b"2s")),
-        *(("delayd-max-wait", b"30000ms"), ("delayd-partition", b"3"), ("delayd-receipt", b"yes")),
-        *(("delayd-late", b"1h"), ("delayd-group", b"docs"), ("delayd-key", b"k")),
+        *(("delayd-partition", b"3"), ("delayd-receipt", b"yes"), ("delayd-late", b"1h")),
+        *(("delayd-max-wait", b"30000ms"), ("delayd-group", b"docs"), ("delayd-key", b"k")),
         *(("delayd-op", b"debounce"), ("delayd-id", b"doc-7")),
     ]
 

@@ -216,7 +216,7 @@ def _add_debounces(api: APIRouter, services: Services, Scheduler: Any) -> None: 
         refuse_beyond(asked, replica.limits, services.node.clock.wall_ms())
 
         def work() -> Scheduled:
-            _refuse_other_targets(services, scheduler, id, may_be_new=True)
+            _refuse_other_targets(services, may_be_new=True, id=id, scheduler=scheduler)
             return client.client.debounce(id, topic, content, **options)
 
         return _placed(await services.writes.do(work))
