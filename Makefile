@@ -117,7 +117,7 @@ chaos: setup  ## every fault on real clusters at full size, judged; the report i
 chaos-docker: setup  ## faults on containers: three brokers, three members of etcd, nodes of the image (BASE=my-debian:1 SEED=17)
 	$(BIN)/python -m chaos matrix --backend docker $(if $(BASE),--base $(BASE)) $(ARGS)
 
-dist: setup  ## the wheel and the source archive in build/dist, looked at, and tried in a bare environment (the demo)
+dist: setup  ## the wheel, the source archive and a bill of materials in build/dist, looked at, and tried in a bare environment (the demo)
 	rm -rf build/dist
 	$(BIN)/python tests/dist.py build/dist
 

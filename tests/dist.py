@@ -4,12 +4,14 @@
 
 Builds both from the checkout into the folder, and looks at what they hold. Then the wheel goes into
 a bare virtual environment, from where `delayd dev demo` runs, far from the checkout: a real Kafka,
-real nodes, a killed master, an audit. Prints how long each step took, and SHA-256 of both files.
+real nodes, a killed master, an audit. Beside them goes a bill of materials (CycloneDX) of what the
+wheel installs for a node. Prints how long each step took, and SHA-256 of the files.
 """
 
 import argparse
 import email
 import hashlib
+import json
 import subprocess
 import tarfile
 import tempfile
@@ -87,6 +89,35 @@ def look_into_source(file: Path) -> None:
     print(f"          {file.name}: {len(names)} files, {file.stat().st_size / 1e6:.2f} MB")
 
 
+def write_materials(file: Path, wheel: Path, builder: Path, away: Path) -> None:
+    """Write which packages, of which versions and licences, the wheel installs without extras.
+    Raise AssertionError if one is missing in it."""
+    node = away / "node"
+    venv.create(node, with_pip=False)
+    python = node / "bin" / "python"
+    pip = (builder / "pip", "--python", python)
+    run(*pip, "install", "--quiet", f"{wheel}", cwd=away)
+    run(builder / "pip", "install", "--quiet", "cyclonedx-bom>=7,<8", cwd=away)
+    about = ("--pyproject", ROOT / "pyproject.toml", "--mc-type", "application")
+    form = ("--short-PURLs", "--output-reproducible", "--of", "JSON", "-o", file)
+    run(builder / "cyclonedx-py", "environment", *about, *form, python, cwd=away)
+    materials = json.loads(file.read_text())
+    named = {(each["name"].lower(), each["version"]) for each in materials["components"]}
+    listed = json.loads(
+        run(*pip, "list", "--format", "json", "--disable-pip-version-check", cwd=away)
+    )
+    installed = {(each["name"].lower(), each["version"]) for each in listed}
+    assert installed - {("delayd", version_of(wheel))} <= named, f"missing: {installed - named}"
+    assert str(away) not in file.read_text(), "it names a place of this machine"
+    licensed = sum("licenses" in each for each in materials["components"])
+    print(f"          {file.name}: {len(named)} packages, {licensed} say their licence")
+
+
+def version_of(wheel: Path) -> str:
+    """The version that a wheel's name says."""
+    return wheel.name.split("-")[1]
+
+
 def main() -> None:
     """Build, look, try."""
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -100,12 +131,14 @@ def main() -> None:
         [wheel], [source] = folder.glob("*.whl"), folder.glob("*.tar.gz")
         look_into_wheel(wheel)
         look_into_source(source)
+        materials = folder / f"delayd-{version_of(wheel)}.cdx.json"
+        write_materials(materials, wheel, builder, away)
         user = bare_environment(away / "user")
         run(user / "pip", "install", "--quiet", f"{wheel}[audit,dev-cluster]", cwd=away)
         print(run(user / "delayd", "--version", cwd=away).strip())
         said = run(user / "delayd", "dev", "demo", cwd=away)
         print(*said.splitlines()[-6:], sep="\n")
-    for file in (wheel, source):
+    for file in (wheel, source, materials):
         print(hashlib.sha256(file.read_bytes()).hexdigest(), file.name)
 
 

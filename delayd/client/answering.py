@@ -26,8 +26,10 @@ def answers(
     under_way: deque[Ticket | DelaydError] = deque()
     try:
         for each in asked:
-            under_way.append(_send(connection, each, timeout_ms))
-            if len(under_way) >= under_way_max:
+            under_way.append(sent := _send(connection, each, timeout_ms))
+            # Whoever is told that something fails may send no more.
+            left_max = 0 if isinstance(sent, DelaydError) else under_way_max - 1
+            while len(under_way) > left_max:
                 yield _outcome(under_way.popleft())
         while under_way:
             yield _outcome(under_way.popleft())

@@ -69,7 +69,6 @@ class ImportMapping(BaseModel):
     due: str | None = None
     delay: str | None = None
     unit: Literal["s", "ms", "us", "ns"] = "ms"
-    zone: str | None = None
     key: str | None = None
     value: str | None = None
     encoding: Literal["text", "base64"] = "text"
@@ -106,12 +105,11 @@ def mapping_in(file: Path) -> ImportMapping:
 
 
 def _field(fields: Mapping[str, Any], name: str) -> Any:
-    found: Any = fields
-    for part in name.split("."):
-        if not isinstance(found, Mapping):
-            return None
-        found = found.get(part)
-    return found
+    if name in fields:  # a name may have dots itself
+        return fields[name]
+    first, _, rest = name.partition(".")
+    inner = fields.get(first)
+    return _field(inner, rest) if rest and isinstance(inner, Mapping) else None
 
 
 def _json(value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from struct import Struct
 from typing import NamedTuple
+from weakref import ref
 
 from delayd.errors import CorruptionError
 from delayd.runtime.bounded_dict import BoundedDict
@@ -85,7 +86,7 @@ class Reader:
         self._layout = layout
         self._disk = disk
         self._descriptors = descriptors
-        self._found: BoundedDict[tuple[SegmentName, int], tuple[Segment, int]]
+        self._found: BoundedDict[tuple[SegmentName, int], tuple[ref[Segment], int]]
         self._found = BoundedDict(FOUND_MAX)
         """Behind the message of a file and a partition that was found last. With the segment: a
         name is used again when its file is gone."""
@@ -144,13 +145,13 @@ class Reader:
         does that has listed them. Raise CorruptionError.
         """
         place = (segment.name, rank.partition)
-        found_in, begin = self._found.get(place, (segment, segment.start))
-        if found_in is not segment or not segment.start <= begin <= segment.end:
+        found_in, begin = self._found.get(place, (ref(segment), segment.start))
+        if found_in() is not segment or not segment.start <= begin <= segment.end:
             begin = segment.start
         for start, end in ((begin, segment.end), (segment.start, begin)):
             at = self._walked_to(segment, lane, rank, start, end)
             if at is not None:
-                self._found[place] = (segment, at[0] + at[1])
+                self._found[place] = (ref(segment), at[0] + at[1])
                 return self._frame_at(segment, *at, lane, rank)
         return None
 

@@ -27,6 +27,7 @@ class Segment:
     it."""
 
     __slots__ = (
+        "__weakref__",
         "count",
         "digest",
         "generation",

@@ -5,17 +5,18 @@ that Kafka does not take. The journal has what was answered by then, and a later
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Final, TypeAlias
 
 from delayd.client.asking import Ask
-from delayd.client.errors import NotScheduledError, RequestRefusedError
+from delayd.client.errors import OutcomeUnknownError, VerdictUnknownError
 from delayd.client.outcomes import Verdict
 from delayd.commands.groups.journal import ROWS, UNKNOWN, Journal, Row
-from delayd.errors import DelaydError, KafkaUnreachableError
+from delayd.errors import DelaydError
 
-NOTHING_SENT: Final = (NotScheduledError, RequestRefusedError, KafkaUnreachableError)
-"""Errors by which an id stays without a verdict: nothing was asked."""
+MAY_BE_SENT: Final = (OutcomeUnknownError, VerdictUnknownError)
+"""By any other error an id stays without a verdict: nothing was asked."""
 
 Send: TypeAlias = Callable[[Iterable[Ask]], Iterator[Verdict | DelaydError]]
 """Sends requests and yields the answer to each, in order, as `Changer.change` does."""
@@ -37,30 +38,33 @@ def carry_out(
     noted: list[tuple[str, int]] = []
     done = 0
 
-    def requests() -> Iterator[Ask]:
-        for row in journal.open_rows():
-            if stopped:
-                journal.unmark(row.number)
-                return
-            waiting.append(row)
-            yield journal.change.ask(row.id, row.at_ms)
+    def requests() -> Generator[Ask, None, None]:
+        with closing(journal.open_rows()) as rows:
+            for row in rows:
+                if stopped:
+                    journal.unmark(row.number)
+                    return
+                waiting.append(row)
+                yield journal.change.ask(row.id, row.at_ms)
 
+    asked = requests()
     try:
-        for answer in send(requests()):
+        for answer in send(asked):
             row = waiting.popleft()
             if isinstance(answer, Verdict):
                 noted.append((answer.verdict, row.number))
             else:
                 stopped.append(answer)
-                if isinstance(answer, NOTHING_SENT):
-                    journal.unmark(row.number)
-                else:
+                if isinstance(answer, MAY_BE_SENT):
                     noted.append((UNKNOWN, row.number))
+                else:
+                    journal.unmark(row.number)
             if len(noted) >= ROWS:
                 done += len(noted)
                 journal.note(noted)
                 noted = []
                 tell(done)
     finally:
+        asked.close()
         journal.note(noted)
     return stopped[0] if stopped else None

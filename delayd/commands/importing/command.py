@@ -12,6 +12,7 @@ import typer
 from delayd.client.changing import Changer
 from delayd.cluster.connect import open_bus
 from delayd.cluster.request_limits import request_limits_if_told
+from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
 from delayd.commands.importing.files import FileRows
 from delayd.commands.importing.job import (
@@ -30,6 +31,7 @@ from delayd.commands.wording import moment, plural
 from delayd.config.cli_options import AsJson, Bootstrap, Config, Prefix, TimeoutS
 from delayd.config.security import Security, load_security
 from delayd.errors import ConfigError, DelaydError, ExitCode
+from delayd.request import RequestLimits
 from delayd.runtime.clock import SystemClock
 
 KAFKA: Final = "kafka:"
@@ -42,7 +44,7 @@ TOLD_MS: Final = 5_000
 def import_(
     source: Annotated[
         str,
-        typer.Argument(help="A file of JSON lines (.jsonl), CSV or TSV, or a topic: kafka:NAME."),
+        typer.Argument(help="A file of JSON lines (.jsonl) or CSV, or a topic: kafka:NAME."),
     ],
     bootstrap: Bootstrap,
     mapping: Annotated[
@@ -75,7 +77,8 @@ def import_(
 
     Example: delayd import jobs.jsonl --mapping jobs.toml --dry-run
     """
-    rows = _source(source, from_bootstrap or bootstrap, from_config or config)
+    # The settings of one Kafka hold passwords that are no business of another.
+    rows = _source(source, from_bootstrap or bootstrap, from_config if from_bootstrap else config)
     where = _Where(bootstrap, prefix, load_security(config), timeout_s)
     requests = _requests(where, mapping)
     if dry_run:
@@ -84,12 +87,20 @@ def import_(
         raise typer.Exit(ExitCode.PROBLEM if seen.malformed else ExitCode.FINE)
     path = job or mapping.with_suffix(".job")
     _refuse_wrong_resume(path, resume)
+    raise typer.Exit(_import(rows, where, requests, mapping, path, as_json))
+
+
+def _import(
+    rows: Source, where: "_Where", requests: Requests, mapping: Path, path: Path, as_json: bool
+) -> ExitCode:
     with Journal(path) as journal:
         known = None if journal.about is None else journal.about.identity
         digest = hashlib.sha256(mapping.read_bytes()).hexdigest()
-        journal.begin(About(where.name, rows.name, rows.identity(known), digest))
+        about = About(where.name, rows.name, rows.identity(known), digest)
+        journal.begin(about, rows.start, requests.now_ms)
+        requests.begun_ms = journal.begun_ms
         run = Import(journal, rows, requests, _Problems(), _teller())
-        stopped_by = _carry_out(run, where)
+        stopped_by = _carry_out(run, where, requests.limits)
         report = {
             "source": rows.name,
             "rows": journal.rows,
@@ -97,8 +108,8 @@ def import_(
             "complete": journal.is_done,
         }
     _show(report, stopped_by, path, as_json)
-    is_fine = report["complete"] and {*journal.verdicts} <= FINE
-    raise typer.Exit(ExitCode.FINE if is_fine else ExitCode.PROBLEM)
+    is_fine = report["complete"] and {*journal.verdicts} <= {FINE}
+    return ExitCode.FINE if is_fine else ExitCode.PROBLEM
 
 
 class _Where(NamedTuple):
@@ -122,10 +133,18 @@ def _requests(where: _Where, mapping: Path) -> Requests:
     return Requests(made, names.buffer, limits, SystemClock().wall_ms())
 
 
-def _carry_out(run: Import, where: _Where) -> DelaydError | None:
+def _carry_out(run: Import, where: _Where, limits: RequestLimits | None) -> DelaydError | None:
     names = topic_names(where.prefix)
+    # librdkafka's own bound may be below what the cluster takes.
+    largest: dict[str, Any] = {}
+    if limits is not None:
+        largest = {"producer.message.max.bytes": limits.record_bytes_max + RECORD_MARGIN_BYTES}
     with Changer(
-        where.bootstrap, security=where.security, buffer=names.buffer, receipts=names.receipts
+        where.bootstrap,
+        security=where.security,
+        buffer=names.buffer,
+        receipts=names.receipts,
+        overrides=largest,
     ) as changer:
         return run.run(partial(changer.change, timeout_ms=int(where.timeout_s * 1000)))
 
@@ -159,7 +178,9 @@ class _Problems:
     def __call__(self, name: str, why: str) -> None:
         self._count += 1
         if self._count <= PROBLEMS_MAX:
-            typer.echo(f"{name}: {why}", err=True)
+            # A row may hold what a terminal would obey.
+            said = "".join(each if each.isprintable() else "?" for each in why)
+            typer.echo(f"{name}: {said}", err=True)
         elif self._count == PROBLEMS_MAX + 1:
             typer.echo("... and more", err=True)
 

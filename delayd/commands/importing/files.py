@@ -1,4 +1,4 @@
-"""Rows of a file: JSON lines, CSV with a line of names, or TSV.
+"""Rows of a file: JSON lines, or CSV with a line of names.
 
 Source: docs/guides/importing.md, "Files".
 """
@@ -6,6 +6,7 @@ Source: docs/guides/importing.md, "Files".
 import csv
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -18,24 +19,25 @@ LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 HEAD_BYTES: Final = 64 * 1024
 """By these a file is known again, though it may have grown."""
 BOM: Final = b"\xef\xbb\xbf"
-DELIMITERS: Final = {".csv": ",", ".tsv": "\t"}
+CSV: Final = ".csv"
 JSON_LINES: Final = (".jsonl", ".ndjson")
 
 
 class FileRows:
-    """The rows of one file. The position is a byte and the line's number: `1024:17`."""
+    """The rows of one file. A position is a byte, the number of the line before it, and that line's
+    length and CRC-32: `1024:17:60:3735928559`."""
 
     def __init__(self, path: Path) -> None:
         """ConfigError if there is no such file, or its name says no format."""
         self._path = path
-        self._delimiter = DELIMITERS.get(path.suffix.lower())
-        if self._delimiter is None and path.suffix.lower() not in JSON_LINES:
+        self._is_csv = path.suffix.lower() == CSV
+        if not self._is_csv and path.suffix.lower() not in JSON_LINES:
             raise ConfigError(
                 f"{path}: the end of its name says no format",
-                remedy=f"name it {', '.join(JSON_LINES)}, {' or '.join(DELIMITERS)}; "
-                "a topic is kafka:NAME",
+                remedy=f"name it {', '.join(JSON_LINES)} or {CSV}; a topic is kafka:NAME",
             )
-        self.name = str(path)
+        self.name = str(path.resolve())
+        self.start: str | None = None
         with self._opened() as file:
             self._size_bytes = file.seek(0, 2)
 
@@ -49,15 +51,22 @@ class FileRows:
         """Yield the rows behind a position. ConfigError if the file cannot be read on."""
         with self._opened() as file:
             lines = _Lines(file, self._path)
-            if self._delimiter is None:
+            if not self._is_csv:
                 lines.go_on(after)
                 yield from _json_rows(lines)
                 return
             csv.field_size_limit(LINE_BYTES_MAX)
-            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+            reader = csv.reader(lines, strict=True)
             names = self._names(reader)
             lines.go_on(after)
-            yield from _csv_rows(reader, names, lines)
+            try:
+                yield from _csv_rows(reader, names, lines)
+            except (csv.Error, UnicodeDecodeError) as error:
+                # Where the next record begins, nobody knows.
+                raise ConfigError(
+                    f"{self._path}: what ends in line {lines.number} is not CSV: {error}",
+                    remedy="export it anew, with quotes doubled inside of quotes, in UTF-8",
+                ) from error
 
     def _names(self, reader: Iterator[list[str]]) -> list[str]:
         try:
@@ -85,6 +94,7 @@ class _Lines:
         self._file = file
         self._path = path
         self._at = len(BOM) if file.read(len(BOM)) == BOM else 0
+        self._last = b""
         self.number = 0
         file.seek(self._at)
 
@@ -99,13 +109,21 @@ class _Lines:
 
     @property
     def position(self) -> str:
-        return f"{self._at}:{self.number}"
+        return f"{self._at}:{self.number}:{len(self._last)}:{zlib.crc32(self._last)}"
 
     def go_on(self, after: str | None) -> None:
-        """Go to a position; without one, stay."""
-        if after is not None:
-            self._at, self.number = map(int, after.split(":"))
-            self._file.seek(self._at)
+        """Go to a position; without one, stay. ConfigError if the line before it is another one."""
+        if after is None:
+            return
+        self._at, self.number, length, crc = map(int, after.split(":"))
+        self._file.seek(self._at - length)
+        self._last = self._file.read(length)
+        is_whole = self._last.endswith(b"\n") or not self._file.peek(1)  # type: ignore[attr-defined]
+        if len(self._last) < length or zlib.crc32(self._last) != crc or not is_whole:
+            raise ConfigError(
+                f"{self._path}: line {self.number} is not what it was when it was imported",
+                remedy="go on with the file as it was; one that grows must grow by whole lines",
+            )
 
     def raw(self) -> bytes:
         """Return the next line, empty at the end. ConfigError if it is too long."""
@@ -117,6 +135,7 @@ class _Lines:
             )
         self._at += len(line)
         self.number += bool(line)
+        self._last = line or self._last
         return line
 
 
@@ -138,11 +157,7 @@ def _json_rows(lines: _Lines) -> Iterator[Row]:
 def _csv_rows(reader: Iterator[list[str]], names: list[str], lines: _Lines) -> Iterator[Row]:
     while True:
         name = f"line {lines.number + 1}"
-        try:
-            cells = next(reader, None)
-        except (csv.Error, UnicodeDecodeError) as error:
-            yield _row(lines, name, {}, None, f"it is not CSV: {error}")
-            continue
+        cells = next(reader, None)
         if cells is None:
             return
         if not cells:

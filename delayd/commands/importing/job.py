@@ -2,11 +2,12 @@
 
 What stops it: an answer that is missing, because there seems to be no master then, or a request
 that Kafka does not take. A later run goes on behind the last row before which all are answered;
-what was sent twice by that is a `duplicate`.
+what is sent twice by that is delivered once, as long as the cluster remembers its id.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from delayd.client.asking import Ask, refuse_beyond
@@ -21,10 +22,10 @@ ROWS: Final = 1_000
 """Noted at once."""
 MALFORMED: Final = "malformed"
 """In place of a verdict: nothing was sent."""
-FINE: Final = frozenset({"scheduled", "duplicate"})
-"""Verdicts by which a row is where it should be."""
+FINE: Final = "scheduled"
+"""The verdict by which a row is where it should be."""
 MALFORMED_MAX: Final = 10_000
-"""So many one behind the other end an import: they wait in memory for the answers before them."""
+"""If so many are none at the start, nothing is imported."""
 
 Send: TypeAlias = Callable[[Iterable[Ask]], Iterator[Verdict | DelaydError]]
 """Sends requests and yields the answer to each, in order, as `Changer.change` does."""
@@ -36,6 +37,8 @@ class Source(Protocol):
     """Where rows come from."""
 
     name: str
+    start: str | None
+    """Where it begins, if that is not plain."""
 
     def identity(self, known: str | None = None) -> str:
         """Return by what the source is known again."""
@@ -53,15 +56,16 @@ class Requests:
         """`limits`: None if nobody told them."""
         self._mapping = mapping
         self._buffer = buffer
-        self._limits = limits
-        self.now_ms = now_ms
+        self.limits = limits
+        self.now_ms = self.begun_ms = now_ms
+        """Delays count from `begun_ms`."""
 
     def of(self, row: Row) -> Ask:
         """Return the request of a row. RowError."""
         try:
-            asked = self._mapping.ask(row, self._buffer)
-            if self._limits is not None:
-                refuse_beyond(asked, self._limits, self.now_ms)
+            asked = self._mapping.ask(row, self._buffer, self.begun_ms)
+            if self.limits is not None:
+                refuse_beyond(asked, self.limits, self.now_ms)
         except RequestRefusedError as error:
             raise RowError(str(error)) from error
         return asked
@@ -105,10 +109,13 @@ def look(rows: Iterable[Row], requests: Requests, problem: Problem) -> Looked:
     return Looked(count, malformed, targets, overdue, first_ms, last_ms)
 
 
-class _Waiting(NamedTuple):
-    row: Row
-    problem: str | None
-    """Nothing was sent for it."""
+@dataclass(slots=True)
+class _Waiting:
+    """A row that was sent; or rows, one behind the other, for which nothing was."""
+
+    position: str
+    name: str
+    malformed: int = 0
 
 
 class Import:
@@ -150,41 +157,48 @@ class Import:
         return self._stopped_by
 
     def _asked(self) -> Iterator[Ask]:
-        malformed = 0
+        made = self._journal.rows
         for row in self._source.rows(self._journal.position):
             if self._stopped_by is not None:
                 return
             try:
                 ask = self._requests.of(row)
             except RowError as error:
-                self._waiting.append(_Waiting(row, str(error)))
-                malformed += 1
-                if malformed == MALFORMED_MAX:
-                    raise ConfigError(
-                        f"{malformed:,} rows one behind the other are no requests: {error}",
-                        remedy="correct the mapping, see --dry-run",
-                    ) from error
+                self._note_malformed(row, str(error), is_first=not made)
                 continue
-            malformed = 0
-            self._waiting.append(_Waiting(row, None))
+            made += 1
+            self._waiting.append(_Waiting(row.position, row.name))
             yield ask
+
+    def _note_malformed(self, row: Row, why: str, is_first: bool) -> None:
+        """Raise ConfigError for many at the start: the mapping is not of this source."""
+        self._problem(row.name, why)
+        if not self._waiting or not self._waiting[-1].malformed:
+            self._waiting.append(_Waiting(row.position, row.name))
+        last = self._waiting[-1]
+        last.position, last.malformed = row.position, last.malformed + 1
+        if is_first and last.malformed == MALFORMED_MAX:
+            self._waiting.clear()
+            raise ConfigError(
+                f"none of the first {MALFORMED_MAX:,} rows is a request: {why}",
+                remedy="correct the mapping, see --dry-run, and remove the journal",
+            )
 
     def _take_answer(self, answer: Verdict | DelaydError) -> None:
         if not isinstance(answer, Verdict):
             self._stopped_by = answer  # this row and those behind it are sent again
             return
-        if answer.verdict not in FINE:
-            self._problem(self._waiting[0].row.name, f"{answer.verdict}: {answer.detail}")
-        self._count(answer.verdict)
+        if answer.verdict != FINE:
+            self._problem(self._waiting[0].name, f"{answer.verdict}: {answer.detail}")
+        self._count(answer.verdict, 1)
 
     def _take_malformed(self) -> None:
-        while self._waiting and (why := self._waiting[0].problem) is not None:
-            self._problem(self._waiting[0].row.name, why)
-            self._count(MALFORMED)
+        while self._waiting and (count := self._waiting[0].malformed):
+            self._count(MALFORMED, count)
 
-    def _count(self, verdict: str) -> None:
-        self._behind = self._waiting.popleft().row.position
-        self._counted[verdict] += 1
+    def _count(self, verdict: str, rows: int) -> None:
+        self._behind = self._waiting.popleft().position
+        self._counted[verdict] += rows
         if self._counted.total() >= ROWS:
             self._journal.note(self._behind, self._counted)
             self._counted = Counter()

@@ -1,7 +1,7 @@
 """How far an import has come: a file of SQLite with one row.
 
     job   format, cluster (as it was named), source, identity, mapping (SHA-256 of the file),
-          position (null: at the start), rows, verdicts (JSON: how many of each), is_done
+          begun_ms, position (null: at the start), rows, verdicts (JSON: how many of each), is_done
 
 One process at a time has the file. Each `note` is durable when it returns.
 """
@@ -17,7 +17,9 @@ from delayd.errors import ConfigError
 
 FORMAT: Final = 1
 
-_COLUMNS: Final = "format, cluster, source, identity, mapping, position, rows, verdicts, is_done"
+_COLUMNS: Final = (
+    "format, cluster, source, identity, mapping, begun_ms, position, rows, verdicts, is_done"
+)
 
 
 class About(NamedTuple):
@@ -51,6 +53,8 @@ class Journal:
             ) from error
         self.about: About | None = None
         """None in a new journal."""
+        self.begun_ms = 0
+        """When the first run began, Unix ms."""
         self.position: str | None = None
         self.rows = 0
         """Before the position."""
@@ -61,8 +65,8 @@ class Journal:
                 self._file.close()
                 raise ConfigError(f"{path} is of another release", remedy="use that release")
             self.about = About(*row[1:5])
-            self.position, self.rows = row[5], row[6]
-            self.verdicts, self.is_done = Counter(json.loads(row[7])), bool(row[8])
+            self.begun_ms, self.position, self.rows = row[5:8]
+            self.verdicts, self.is_done = Counter(json.loads(row[8])), bool(row[9])
 
     def __enter__(self) -> Self:
         return self
@@ -70,10 +74,11 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def begin(self, about: About) -> None:
-        """Note what a new journal is about. ConfigError if it is about something else."""
+    def begin(self, about: About, start: str | None, now_ms: int) -> None:
+        """Note what a new journal is about, and where its source begins. ConfigError if it is about
+        something else."""
         if self.about is None:
-            self.about = about
+            self.about, self.position, self.begun_ms = about, start, now_ms
             self._write()
         elif self.about != about:
             names = About._fields
@@ -95,7 +100,8 @@ class Journal:
     def _write(self) -> None:
         assert self.about is not None, "it was begun"
         counts = json.dumps(self.verdicts)
-        row = (FORMAT, *self.about, self.position, self.rows, counts, self.is_done)
+        place = (self.begun_ms, self.position, self.rows)
+        row = (FORMAT, *self.about, *place, counts, self.is_done)
         with self._file:
             self._file.execute("begin")
             self._file.execute("delete from job")

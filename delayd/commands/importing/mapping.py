@@ -1,7 +1,7 @@
 """From a row of the source to a request, as the mapping of the import says. Pure.
 
 What is one field alone, and that field is missing or null, is left out; in other texts that is a
-problem of the row. Without `value` the row itself is the value.
+problem of the row, and so it is for the value. Without `value` the row itself is the value.
 
 Source: docs/guides/importing.md.
 """
@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from delayd.client.asking import Ask, Moment, Options, UserHeaders, ask
 from delayd.config.import_mapping import ImportMapping, MissingError, Text, mapping_in
-from delayd.request.times import DUE_MS_MAX
+from delayd.request import Op
+from delayd.request.reasons import RefusedError
+from delayd.request.times import DUE_MS_MAX, delay_ms_of, is_local
 
 PER_MS: Final = {
     "s": Decimal(1_000),
@@ -62,25 +64,34 @@ class RowMapping:
         self._texts = {name: Text(text) for name, text in mapped.texts().items()}
         self._headers = {name: Text(text) for name, text in mapped.headers.items()}
 
-    def ask(self, row: Row, buffer: str) -> Ask:
+    def ask(self, row: Row, buffer: str, begun_ms: int) -> Ask:
         """Return the request, with its receipts. RowError; RequestRefusedError if delayd would
-        reject it."""
+        reject it. A delay counts from `begun_ms`.
+
+        It replaces: a replace that is sent twice is known again when the message is due, and when
+        it has been delivered; a schedule is not."""
         if row.problem is not None:
             raise RowError(row.problem)
+        try:
+            return self._ask(row, buffer, begun_ms)
+        except (RecursionError, ValueError) as error:  # of fields that nobody would write
+            raise RowError(f"it cannot be read: {error}") from error
+
+    def _ask(self, row: Row, buffer: str, begun_ms: int) -> Ask:
         topic, id = self._needed("topic", row), self._needed("id", row)
         options = Options(receipts=True, key=self._key(row), headers=self._headers_of(row))
         if self._mapped.due is not None:
             options["at"] = self._due(row)
         else:
-            options["in_"] = self._needed("delay", row)
-        for name in ("zone", "group", "late", "window"):
+            options["at"] = begun_ms + self._delay_ms(row)
+        for name in ("group", "late", "window"):
             if (text := self._text(name, row)) is not None:
                 options[name] = text
         if (partition := self._text("partition", row)) is not None:
             if not (partition.isdigit() and partition.isascii()):
                 raise RowError(f"the partition {partition[:40]!a} is no number")
             options["partition"] = int(partition)
-        return ask(buffer, topic, self._value(row), id=id, **options)
+        return ask(buffer, topic, self._value(row), id=id, op=Op.REPLACE, **options)
 
     def _text(self, name: str, row: Row) -> str | None:
         text = self._texts.get(name)
@@ -92,9 +103,17 @@ class RowMapping:
             raise RowError(f"it has no {name}: {self._mapped.model_dump()[name]} is missing")
         return found
 
+    def _delay_ms(self, row: Row) -> int:
+        try:
+            return delay_ms_of(self._needed("delay", row).strip())
+        except RefusedError as error:
+            raise RowError(error.detail) from error
+
     def _due(self, row: Row) -> Moment:
         text = self._needed("due", row).strip()
         if not text.replace(".", "", 1).isdigit():
+            if is_local(text):
+                raise RowError(f"the due time {text} has no offset: write it like {text}+01:00")
             return text
         if len(text) > DIGITS_MAX:
             raise RowError(f"the due time {text[:40]!a} has more than {DIGITS_MAX} digits")
@@ -114,7 +133,9 @@ class RowMapping:
         if self._mapped.value is None:
             return row.value
         text = self._text("value", row)
-        if text is None or self._mapped.encoding == "text":
+        if text is None:
+            raise RowError(f"it has no value: {self._mapped.value} is missing")
+        if self._mapped.encoding == "text":
             return text
         try:
             return base64.b64decode(text, validate=True)

@@ -38,18 +38,25 @@ class TopicRows:
             starts = cluster.start_offsets(topic, STILL_MS)
             ends = cluster.end_offsets(topic, STILL_MS, committed=True)
         self._identity = state.topic_id
-        self._first = {p: (starts[p], end) for p, end in ends.items()}
+        self._starts = starts
+        self.start: str | None = json.dumps({p: (starts[p], end) for p, end in ends.items()})
 
     def identity(self, known: str | None = None) -> str:
         """Return the topic's id."""
         return self._identity
 
     def rows(self, after: str | None) -> Iterator[Row]:
-        """Yield the records behind a position. Errors as of `read_between`."""
-        spans = dict(self._first)
-        if after is not None:
-            spans = {int(p): (at, end) for p, (at, end) in json.loads(after).items()}
+        """Yield the records behind a position. ConfigError if some were removed meanwhile; errors
+        as of `read_between`."""
+        places = json.loads(after or self.start or "{}")
+        spans = {int(p): (at, end) for p, (at, end) in places.items()}
         for partition, (start, end) in sorted(spans.items()):
+            if start < min(end, self._starts[partition]):
+                raise ConfigError(
+                    f"{self._topic} has lost the records {partition}/{start} to"
+                    f" {partition}/{self._starts[partition] - 1} before they were imported",
+                    remedy="import what is left with another --job, and an id of its own",
+                )
             for records in read_between(
                 self._bus,
                 self._topic,

@@ -37,6 +37,15 @@ IMPORTING: tuple[Mutant, ...] = (
         f"{TESTS}::test_the_journal_of_another_import_is_refused",
     ),
     one_edit(
+        "import-schedules-what-may-be-sent-twice",
+        "what was delivered before an import is resumed is not delivered again",
+        PAGE,
+        MAPPING,
+        "op=Op.REPLACE",
+        "op=Op.SCHEDULE",
+        f"{TESTS}::test_killed_and_resumed_each_row_is_there_once",
+    ),
+    one_edit(
         "import-rounds-down",
         "a due time in another unit is never early",
         PAGE,

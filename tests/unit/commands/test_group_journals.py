@@ -16,7 +16,11 @@ import typer
 
 from delayd.client.asking import Ask
 from delayd.client.changing import Changer
-from delayd.client.errors import NotScheduledError, VerdictUnknownError
+from delayd.client.errors import (
+    NotScheduledError,
+    ReceiptsUnreadableError,
+    VerdictUnknownError,
+)
 from delayd.client.outcomes import Verdict
 from delayd.commands.groups import command
 from delayd.commands.groups import journal as journals
@@ -220,6 +224,31 @@ def test_a_series_that_was_not_fired_yet_when_the_job_stopped_is_fired_by_the_ne
         assert journal.verdicts() == {"fired": 1, "unknown": 1, "done": 18}
     had_answers = {"id-0", "id-2", "id-3"}
     assert {id for id, _ in second.asked} == {f"id-{n}" for n in range(20)} - had_answers
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_did_not_send_to_the_next(path: Path) -> None:
+    def interrupted(asked: Iterable[Ask]) -> Iterator[Verdict | DelaydError]:
+        taken = [*islice(asked, 3)]
+        yield told("fired")
+        assert len(taken) == 3
+        raise KeyboardInterrupt
+
+    with Journal(path, FIRE, "g") as journal:
+        journal.list_ids(listed(20, is_series=True))
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(journal, interrupted)
+        assert journal.left_count() == 17
+    with Journal(path, FIRE, "g") as journal:
+        assert carry_out(journal, Sender()) is None
+        assert journal.verdicts() == {"fired": 1, "unknown": 2, "done": 17}
+
+
+def test_an_error_before_anything_is_sent_leaves_no_doubt(path: Path) -> None:
+    unread = ReceiptsUnreadableError("the receipts cannot be read; nothing was sent", remedy="")
+    with Journal(path, FIRE, "g") as journal:
+        journal.list_ids(listed(3, is_series=True))
+        assert carry_out(journal, Sender(unread, ahead=1)) is unread
+        assert journal.verdicts() == {} and journal.left_count() == 3
 
 
 def test_a_run_that_had_no_answers_at_all_is_repeated(
