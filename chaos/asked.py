@@ -33,6 +33,7 @@ class Op(Enum):
     REPLACE = "replace"
     RESCHEDULE = "reschedule"
     FIRE = "fire"
+    DEBOUNCE = "debounce"
     CONTINUE = "continue"
     SETTLE = "settle"
     SWITCH = "switch"
@@ -100,6 +101,8 @@ class Asked:
     """Of a continuation: the source of the reschedule that it carries out."""
     local: str = ""
     """Of a local time: as it was written, with its zone: `2027-03-28T09:00[Europe/Berlin]`."""
+    max_wait_ms: int = 0
+    """Of a debounce: how long after the first one of its run it goes out at the latest."""
 
     @property
     def goes_on(self) -> bool:
@@ -124,7 +127,8 @@ class Asked:
         """Return whether both ask for the same message, as far as a duplicate is concerned."""
         assert self.content is not None and other.content is not None
         wishes = [
-            (each.late, each.window, each.group, each.series, each.local) for each in (self, other)
+            (each.late, each.window, each.group, each.series, each.local, each.max_wait_ms)
+            for each in (self, other)
         ]
         same_times = self.times == other.times and wishes[0] == wishes[1]
         return same_times and self.content.asked == other.content.asked
@@ -164,6 +168,7 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
         series=series_of(fields),
         state="no" if local else "on",
         local=local,
+        max_wait_ms=span_ms(fields["max-wait"]) if op is Op.DEBOUNCE else 0,
     )
 
 

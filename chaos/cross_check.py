@@ -137,6 +137,8 @@ def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
     topic, times = fields.get("topic", ""), [fields[name] for name in whens]
     if not topic or topic.startswith(("__", settings["prefix"])) or len(times) != 1:
         return None
+    if op == "debounce":
+        return debounced_ms(record, settings)
     if fields.keys() - KNOWN or (op != "schedule" and (op != "replace" or "id" not in fields)):
         return None
     if "cron" not in fields and (SERIES - {"zone"}) & fields.keys():
@@ -154,6 +156,21 @@ def due_of(record: Logged, settings: Mapping[str, Any]) -> int | None:
         due_ms = record.append_ms + LEVELS_S[level - 1] * 1_000 if 1 <= level <= 18 else None
     far_ms = record.append_ms + settings["max_delay_ms"]
     return None if due_ms is None or due_ms > far_ms else due_ms
+
+
+def debounced_ms(record: Logged, settings: Mapping[str, Any]) -> int | None:
+    """Return when a debounce is due if it is the only one, Unix ms; None if it is rejected."""
+    fields = record.fields
+    known = {"topic", "key", "partition", "op", "id", "receipt", "late", "group"}
+    spans = [
+        re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", fields.get(name, ""))
+        for name in ("delay", "max-wait")
+    ]
+    if "id" not in fields or fields.keys() - known != {"delay", "max-wait"} or None in spans:
+        return None
+    delay_ms, wait_ms = (int(span[1]) * UNITS_MS[span[2]] for span in spans if span)
+    is_good = delay_ms <= min(wait_ms, settings["max_delay_ms"])
+    return record.append_ms + delay_ms if is_good else None
 
 
 def moment_ms(text: str) -> int | None:

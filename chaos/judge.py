@@ -20,7 +20,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chaos.asked import Asked, Op, read_asked, read_continuation
+from chaos.asked import Asked, Op, read_asked, read_continuation, span_ms
 from chaos.records import Logged
 from chaos.reference_model import Marker, Message, Model, model_of
 from chaos.workload import EXPECT
@@ -99,6 +99,8 @@ def _read(record: Logged) -> Asked:
         return read_continuation(record)
     if "cron" in fields or "zone" in fields:
         return read_asked(record, record.append_ms)
+    if fields.get("op") == "debounce":
+        return read_asked(record, record.append_ms + span_ms(fields["delay"]))
     has_no_due = (
         fields.get("op") in ("cancel", "reschedule", "fire")
         or record.is_settlement
@@ -194,7 +196,7 @@ class _Judge:
         if record.header("delayd-source") != source or record.key != receipt["id"].encode():
             self._fault(source, f"its receipt contradicts itself: {record}")
         self.receipts[source].append(receipt)
-        if receipt["op"] in ("cancel", "replace"):
+        if receipt["op"] in ("cancel", "replace", "debounce"):
             for killed in receipt["killed"]:
                 self.killers[killed].add(source)
                 if killed not in self.model.messages:
@@ -277,6 +279,10 @@ class _Judge:
         outcomes += ["killed"] * (origin in self.killers and is_killed and not message.is_cut)
         if message.is_resolved:
             outcomes.append("recurring")
+        is_quiet = message.killed_by is not None and (
+            message.killed_by.asked.source not in self.model.markers
+        )
+        outcomes += ["killed"] * (is_quiet and not outcomes)
         letters = self.letters.pop(source, [])
         verdicts = {"duplicate", "conflict", *OF_MESSAGES}
         expected = died if asked.id is not None or asked.is_told else []

@@ -10,6 +10,7 @@ use it: judge.py, cross_check.py and the random requests of tests/integration.
     cancel     kills the live messages under its id
     replace    kills them too, and is stored; unless it is the last one again, word for word and
                with a due time, and what that stored is live: then it changes nothing (`repeated`)
+    debounce   kills those of them that are pending, and is stored (debouncing.py)
     continue   takes the place of the record that it continues, unless its message is killed; of a
                series it may be the next occurrence, which is a message of its own
     rejected   is refused, and changes nothing
@@ -29,16 +30,15 @@ Source: docs/reference/requests.md; docs/design/frontier.md, "Ids" and "Verdicts
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from chaos.asked import Asked, Content, Op
 from chaos.clocks import moment_ms
+from chaos.debouncing import debounced
+from chaos.log_floor import LogFloor
 from chaos.records import Logged
-
-TRAIL_MS = 10 * 60 * 1000
-PROOF_MS = 2 * 60 * 60 * 1000
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +59,7 @@ class Marker:
     @property
     def word(self) -> str:
         """`cancelled` or `replaced`."""
-        return "replaced" if self.asked.op is Op.REPLACE else "cancelled"
+        return "replaced" if self.asked.op in (Op.REPLACE, Op.DEBOUNCE) else "cancelled"
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +91,8 @@ class Message:
     """By source of a reschedule: when it is to be due by that."""
     is_moved: bool = False
     """Its newest record has a time that a reschedule gave it."""
+    since_ms: int = 0
+    """Of a debounce: when the first one of its run was appended."""
 
     def __post_init__(self) -> None:
         self.newest = self.asked
@@ -130,6 +132,12 @@ class Message:
         asked = self.asked if is_as_asked else self.newest
         assert asked.content is not None, "the model stores only what can be delivered"
         return asked.content
+
+    @property
+    def run_ms(self) -> int:
+        """Of a debounce that is as it was stored: when the first one of its run came; else 0."""
+        is_as_stored = self.newest is self.asked and self.moving is None
+        return self.since_ms if is_as_stored else 0
 
     @property
     def due_ms(self) -> int:
@@ -195,11 +203,7 @@ class Model:
     """Messages by the sources of all their records."""
     faults: list[str] = field(default_factory=list)
     """What no master may write into a buffer."""
-    _floor_ms: Counter[int] = field(default_factory=Counter)
-    """By partition: no record is judged as of an earlier time. 10 minutes behind the times of its
-    log, and behind a time that is further ahead until the log has been beyond it for 2 hours."""
-    _leap_ms: dict[int, int] = field(default_factory=dict)
-    """By partition: the first of such times."""
+    _floor: LogFloor = field(default_factory=LogFloor)
     _live: dict[tuple[int, str], list[Message]] = field(default_factory=lambda: defaultdict(list))
     _last_marker: dict[tuple[int, str | None], Marker] = field(default_factory=dict)
     """Of those that found anything live and settle."""
@@ -215,7 +219,7 @@ class Model:
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
         partition = asked.record.partition
-        self._pass(partition, asked.record.append_ms)
+        self._floor.take(asked.record)
         match asked.op:
             case Op.SETTLE:
                 assert self._settles(asked), "masters do"
@@ -236,6 +240,8 @@ class Model:
             case Op.REPLACE:
                 self._kill(asked)
                 self._store(asked)
+            case Op.DEBOUNCE:
+                self._debounce(asked)
             case Op.SCHEDULE:
                 self._store(asked, self._refusal(asked))
             case Op.REDRIVE:
@@ -243,20 +249,8 @@ class Model:
                 self._redriven.add(asked.refers_to)
                 self._store(asked, "duplicate" if is_again else None)
 
-    def _pass(self, partition: int, append_ms: int) -> None:
-        leap_ms = self._leap_ms.pop(partition, append_ms)
-        if append_ms <= self._floor_ms[partition] + 2 * TRAIL_MS:
-            self._floor_ms[partition] = max(self._floor_ms[partition], append_ms - TRAIL_MS)
-        elif append_ms < leap_ms + PROOF_MS:
-            self._leap_ms[partition] = min(leap_ms, append_ms)
-        elif append_ms <= leap_ms + PROOF_MS + TRAIL_MS:
-            self._floor_ms[partition] = append_ms - TRAIL_MS
-        else:
-            self._floor_ms[partition] = leap_ms - TRAIL_MS
-            self._leap_ms[partition] = append_ms
-
     def _refusal(self, asked: Asked) -> str | None:
-        as_of_ms = max(asked.record.append_ms, self._floor_ms[asked.record.partition])
+        as_of_ms = self._floor.as_of_ms(asked.record)
         pending = [
             each
             for each in self._under(asked)
@@ -296,6 +290,19 @@ class Model:
             message.moving = None
         live.clear()
 
+    def _debounce(self, asked: Asked) -> None:
+        """Store the last of several in place of what is pending. What is due goes out."""
+        live = self._under(asked)
+        found = debounced(asked, live, self._floor.as_of_ms(asked.record))
+        marker = Marker(found.asked, found.gone, settles=False)
+        if found.is_answered:
+            self.markers[asked.source] = marker
+        live[:] = [each for each in live if each not in found.gone]
+        for message in found.gone:
+            message.killed_by, message.moving = marker, None
+        self._store(found.asked)
+        self.messages[asked.source].since_ms = found.since_ms
+
     def _move(self, asked: Asked) -> None:
         """Give what is live another due time, once its master says so."""
         live = self._under(asked)
@@ -318,7 +325,7 @@ class Model:
             message.moving = marker
 
     def _is_too_far(self, asked: Asked, live: list["Message"]) -> bool:
-        as_of_ms = max(asked.record.append_ms, self._floor_ms[asked.record.partition])
+        as_of_ms = self._floor.as_of_ms(asked.record)
         latest_ms = asked.record.append_ms + self.max_delay_ms
         return asked.by_ms is not None and any(
             each.planned_ms + asked.by_ms > latest_ms

@@ -17,7 +17,9 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     rules.py           which version of the rules a record is ruled by
     log_time.py        what time it is, as far as a partition's log says
     ids.py             what a partition's log says of one id
+    asked.py           what a request asks
     ingest.py          what becomes of a record: a pure function of its partition's log
+    debounce.py        of this, what a debounce does to the messages of its id
     frontier.py        how far delivery has come, and what Done(K, O) means
     record.py          the frontier as bytes, with what audits need beside it
     features.py        what a reader of such a record must know

@@ -22,7 +22,7 @@ Not thread safe: the caller holds one lock around it and the wheel.
 Source: docs/design/frontier.md, "Step" and "Full steps".
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -230,8 +230,12 @@ class DeliveryQueue:
             self._verdicts_new.append((entry.partition, entry.offset))
 
     def postpone_verdict(self, partition: int, offset: int) -> None:
-        """Let a cancel marker wait for the step under way, which may requeue what it kills."""
-        self._verdicts_new.append((partition, offset))
+        """Let a cancel marker wait for the step under way, which may requeue what it kills. One
+        that gets no verdict does not wait."""
+        replies = self._replies[partition]
+        at = bisect_left(replies, offset, key=lambda waiting: waiting[0])
+        if at < len(replies) and replies[at][0] == offset:
+            self._verdicts_new.append((partition, offset))
 
     def postpone_verdicts(self, partition: int) -> None:
         """Let all cancel markers beyond O' wait for the step under way, which writes what one of

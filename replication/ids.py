@@ -28,6 +28,9 @@ SERIES = 1
 LOCAL_TIME = 2
 """What goes on has a local time that may be resolved otherwise: the message itself follows."""
 
+WAITS = -1
+"""In place of the beginning of a run: its time has come, and it waits for its turn to go out."""
+
 
 # Bypasses the constructors of named tuples, which take half a microsecond each.
 _made = tuple.__new__
@@ -46,6 +49,9 @@ class LiveMessage(NamedTuple):
     goes_on: int = 0
     """SERIES or LOCAL_TIME: it is pending whatever its due time is, until a continuation takes its
     place."""
+    since_ms: int = 0
+    """Of a debounced message as it was stored: the append time of the first request of its run.
+    WAITS of a message that a step has only deferred. 0 of all others."""
 
     @property
     def asked_at(self) -> int:
@@ -55,6 +61,11 @@ class LiveMessage(NamedTuple):
     def is_pending(self, as_of_ms: int) -> bool:
         """Return whether a schedule under its id, judged as of this time, finds it there."""
         return self.due_ms > as_of_ms or self.goes_on > 0
+
+    def gives_way(self, as_of_ms: int) -> bool:
+        """Return whether a debounce that is judged as of this time replaces it: what is due goes
+        out, however long that takes."""
+        return self.is_pending(as_of_ms) and self.since_ms != WAITS
 
 
 class KilledMessage(NamedTuple):
@@ -77,7 +88,7 @@ def killed_from(live: Iterable[LiveMessage]) -> tuple[KilledMessage, ...]:
     return tuple(
         [
             _made(KilledMessage, (due_ms, offset, lane, origin))
-            for due_ms, offset, lane, _, origin, _ in live
+            for due_ms, offset, lane, _, origin, *_ in live
         ]
     )
 
@@ -204,15 +215,22 @@ def kill_all(
     live, before, _, settled, _, reserved = state
     if not live and state == NOTHING:
         return state, ()
-    kept = killed = killed_from(live)
-    if reserved is not None:
-        kept = killed = killed_of(state)
+    killed = killed_from(live) if reserved is None else killed_of(state)
+    kept = last_killed(before, killed, as_of_ms, id_memory_ms)
+    return _made(IdState, ((), kept, marker_offset, settled, -1, None)), killed
+
+
+def last_killed(
+    before: tuple[KilledMessage, ...],
+    killed: tuple[KilledMessage, ...],
+    as_of_ms: int,
+    id_memory_ms: int,
+) -> tuple[KilledMessage, ...]:
+    """Return the last killed set after a marker that kills these; `before`: the one before it."""
     for message in killed:
         if message.due_ms + id_memory_ms >= as_of_ms:
-            break
-    else:
-        kept = (*before, *killed)[-LIVE_MAX:]
-    return _made(IdState, ((), kept, marker_offset, settled, -1, None)), killed
+            return killed
+    return (*before, *killed)[-LIVE_MAX:]
 
 
 def killed_of(state: IdState) -> tuple[KilledMessage, ...]:

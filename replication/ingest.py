@@ -27,6 +27,8 @@ must keep:
     continue   a held one, by its reschedule,   stored   -              live in place of it
                or because that came out
                a held one, otherwise            stored   -              held in place of it
+    debounce   any or none                      stored   CANCEL_MARKER  pending ones killed; the new
+                                                         or - (:)       one live beside the others
 
 A is the time as of which a record is judged: its append time, or log time L if that is later.
 
@@ -41,6 +43,8 @@ A cancel, a replace and another reschedule kill what is held, too (docs/design/r
 (/) A series may be fired, and a local time has no due time for `delayd-by` while it goes on. Too
 far is what `delayd-by` may lead to: other times say it themselves.
 
+(:) none if all that it kills is debounced, too (docs/design/debounce.md).
+
 (*) where the guarantee is at-least-once: two masters may have continued the same message.
 
 Source: docs/design/frontier.md, "Ingest" and "Ids".
@@ -49,10 +53,14 @@ Source: docs/design/frontier.md, "Ingest" and "Ids".
 from enum import IntEnum
 from typing import NamedTuple
 
+from replication.asked import Asked as Asked
+from replication.asked import Op as Op
+from replication.debounce import run_of, supersede
 from replication.ids import (
     NOTHING,
     REDRIVES_MAX,
     SERIES,
+    WAITS,
     HeldMessage,
     IdState,
     KilledMessage,
@@ -82,64 +90,9 @@ REPEAT_MEMORY_MS = 60 * 60 * 1000
 can be on its way, unless its process was frozen meanwhile."""
 
 
-class Op(IntEnum):
-    """The operations of a record, as far as ingest distinguishes them."""
-
-    SCHEDULE = 0
-    """Deliver something later."""
-    REJECT = 1
-    """Nothing that can be done: a reply says why."""
-    CANCEL = 2
-    """Kill what is live under an id."""
-    REPLACE = 3
-    """Kill what is live under an id, and deliver something else."""
-    CONTINUE = 4
-    """The master's own: requeue a message that could not be delivered yet."""
-    REDRIVE = 5
-    """Deliver a dead letter after all."""
-    SWITCH = 6
-    """Rule what comes behind it by other rules; or an order about a topic, which a step obeys."""
-    SETTLE = 7
-    """The master's own: say what cancel markers came to. `ids.settle` does the rest."""
-    RESCHEDULE = 8
-    """Give what is live under an id another due time, or deliver it at once."""
-
-
 # Python 3.11 takes 125 ns to look up a member of an enum, a global takes 2.
 _SCHEDULE, _REJECT, _CANCEL, _REPLACE = Op.SCHEDULE, Op.REJECT, Op.CANCEL, Op.REPLACE
 _SWITCH, _SETTLE = Op.SWITCH, Op.SETTLE
-
-
-class Asked(NamedTuple):
-    """The parts of a request that ingest decides by."""
-
-    op: Op
-    due_ms: int
-    """Requested due time; meaningless for a reject and a cancel."""
-    lane: int = 0
-    has_id: bool = False
-    digest: bytes = b""
-    """Of the request as sent, 16 bytes; only with an id."""
-    continued_offset: int = -1
-    """Of a continuation: offset of the record that it continues."""
-    origin: int = -1
-    """Of a continuation: offset of the user's own request."""
-    continued_due_ms: int = 0
-    """Of a continuation: due time of the rank of the record that it continues."""
-    has_own_time: bool = False
-    """Of a replace: it names its due time, and not a delay."""
-    goes_on: int = 0
-    """Another record of the series, or of the local time, follows this one (`ids.LiveMessage`)."""
-    by_ms: int | None = None
-    """Of a reschedule: how much later than now it is to be due; None if `due_ms` says when."""
-    is_fire: bool = False
-    """Of a reschedule: to be delivered at once."""
-    latest_ms: int = 0
-    """Of a reschedule: no due time may be later."""
-    moved_by: int = -1
-    """Of a continuation: offset of the reschedule that wrote it; -1 of all others."""
-    follows: bool = False
-    """Of a continuation: what it continues has come out, and this is the next occurrence."""
 
 
 class LogState(NamedTuple):
@@ -244,7 +197,7 @@ def first_of_id(due_ms: int, offset: int, lane: int, digest: bytes) -> IdState:
 
     All that `ingest` does with the most frequent id, beside `ingest_plain`.
     """
-    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, 0))
+    message = _made(LiveMessage, (due_ms, offset, lane, digest, -1, 0, 0))
     return _made(IdState, ((message,), (), -1, None, -1, None))
 
 
@@ -272,7 +225,7 @@ def ingest(
     if op is _SCHEDULE and not asked.has_id:
         return Decision(rank, PendingReply.NONE, after)
     _, _, lane, _, digest, _, origin, _, _, goes_on, *_ = asked
-    message = _made(LiveMessage, (rank.due_ms, offset, lane, digest, origin, goes_on))
+    message = _made(LiveMessage, (rank.due_ms, offset, lane, digest, origin, goes_on, 0))
     if op is _SCHEDULE:
         return _schedule(rank, after, as_of_ms, message, known.id, id_memory_ms)
     is_steady = trail_ms > 0
@@ -285,10 +238,13 @@ def ingest(
             assert decision.id is not None, "a replace is remembered"
             return decision._replace(id=decision.id._replace(replaced_by=offset))
         return _mark(rank, after, as_of_ms, message, op, known.id, id_memory_ms)
+    if op is Op.DEBOUNCE:
+        return _debounce(partition, append_ms, after, message, asked, known.id, id_memory_ms)
     if op is Op.RESCHEDULE:
         return _reschedule(offset, append_ms, after, asked, known, id_memory_ms)
     if op is Op.CONTINUE:
         is_recent = asked.continued_due_ms + id_memory_ms >= as_of_ms or not is_steady
+        message = message._replace(since_ms=WAITS) if asked.waits else message
         if known.killed_by is None:
             return _continue(rank, after, as_of_ms, message, asked, known)
         if is_recent and not (asked.follows and _is_held(known.id, asked)):
@@ -415,6 +371,31 @@ def _mark(
         return Decision(None, _CANCEL_MARKER, after, changed, killed=killed)
     stored = with_live(changed, message)
     return Decision(rank, PendingReply.CANCEL_MARKER, after, id=stored, killed=killed)
+
+
+def _debounce(
+    partition: int,
+    append_ms: int,
+    after: LogState,
+    message: LiveMessage,
+    asked: Asked,
+    id: IdState,
+    id_memory_ms: int,
+) -> Decision:
+    """Decide a debounce: it is due as late as it asks for, unless its run must end before."""
+    as_of_ms = after.as_of_ms(append_ms)
+    run_ms = run_of(id.live, as_of_ms, append_ms)
+    due_ms = due_of(min(asked.due_ms, run_ms + asked.max_wait_ms), append_ms)
+    changed, killed = supersede(id, message.offset, as_of_ms, id_memory_ms)
+    debounced = {m.offset for m in id.live if m.since_ms > 0}
+    is_quiet = all(m.offset in debounced for m in killed)
+    return Decision(
+        Rank(due_ms, partition, message.offset),
+        PendingReply.NONE if is_quiet else _CANCEL_MARKER,
+        after,
+        id=with_live(changed, message._replace(due_ms=due_ms, since_ms=run_ms)),
+        killed=killed,
+    )
 
 
 def _reschedule(

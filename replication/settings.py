@@ -40,6 +40,9 @@ Older ones refuse it."""
 PAUSE_RULES = RESCHEDULE_RULES
 """The first version in which orders pause a target topic (docs/design/pauses.md). Older ones refuse
 their records."""
+DEBOUNCE_RULES = RESCHEDULE_RULES
+"""The first version in which requests may be debounced (docs/design/debounce.md). Older ones refuse
+it."""
 
 RULES_KNOWN: Final = (
     2,

@@ -48,6 +48,8 @@ class CancelMarker(NamedTuple):
     """Of a replace that was sent before: the offset of that. -1 of all others."""
     move: Move | None = None
     """Of a reschedule."""
+    is_debounce: bool = False
+    """Then it is a replace as well, and is never repeated."""
 
 
 class Outcome(Enum):
@@ -81,6 +83,8 @@ class Judgement(NamedTuple):
                 return None
             done = tuple(m for m in self.done if m in marker.killed)
             return Settlement(marker.offset, (), done, False, now_ms)
+        if marker.is_debounce:
+            return None
         if not any(m in marker.killed for m in (*self.killed, *self.done)):
             return None
         return Settlement(marker.offset, self.killed, self.done, marker.is_replace, now_ms)
@@ -109,11 +113,12 @@ def judge(
         rank = Rank(message.due_ms, marker.partition, message.offset)
         return before.covers(message.lane, rank)
 
-    killed = tuple(
-        m
-        for m in marker.killed
-        if m.offset in refused_offsets or not (is_done(m) or m.offset in escaped_offsets)
-    )
+    def is_killed(message: KilledMessage) -> bool:
+        if message.offset in refused_offsets:
+            return True
+        return not (is_done(message) or message.offset in escaped_offsets)
+
+    killed = tuple(m for m in marker.killed if is_killed(m))
     done = tuple(
         m for m in marker.killed if m not in killed and m.due_ms + id_memory_ms >= marker.as_of_ms
     )
@@ -133,7 +138,7 @@ def judge(
     if settled is not None and settled.last_due_ms + id_memory_ms >= marker.as_of_ms:
         outcome = Outcome.CANCELLED if settled.killed else Outcome.TOO_LATE
         return Judgement(outcome, settled.killed, settled.done)
-    proved = tuple(m for m in marker.killed_before if not is_done(m) or m.offset in refused_offsets)
+    proved = tuple(m for m in marker.killed_before if is_killed(m))
     if proved:
         return Judgement(Outcome.CANCELLED, proved, ())
     return Judgement(Outcome.NOT_FOUND, (), marker.killed_before)

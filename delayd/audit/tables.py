@@ -26,7 +26,7 @@ CONTROL_HEADERS: Final = (
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
     "hold",
     *("fired", "source", "origin", "attempt", "occurrence"),
-    *("by", "moved", "moved-by", "local", "resolved"),
+    *("by", "moved", "moved-by", "local", "resolved", "max-wait"),
     *("reason", "detail", "truncated"),
 )
 """Headers of delayd's own, without their prefix; `-` is `_` in columns."""
@@ -74,7 +74,8 @@ REQUESTS: Final = _table(
     offset=_LONG,
     append_ms=_LONG,
     log_ms=_LONG,
-    op=_TEXT,  # schedule cancel replace reschedule fire redrive continue reject; switch hold
+    # schedule cancel replace debounce reschedule fire redrive continue reject; switch hold
+    op=_TEXT,
     asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
     reason=_TEXT,  # of a reject
     id=_TEXT,  # of a reject: whom a receipt tells; of a redrive without id: null
@@ -119,8 +120,9 @@ REQUESTS: Final = _table(
     is_open=_BOOL,  # of a local time: must another record of it follow?
     group=_TEXT,  # the name that it shares with others; null: none
     ordered=_TEXT,  # of an order about a target: what it says
+    max_wait_ms=_LONG,  # of a debounce: how long after the first of its run at the latest
 )
-"""One row for each record of the buffer."""
+"""One row for each record of the buffer. Of a debounce the due times are as of itself."""
 
 LOGGED: Final = StructType(
     [
@@ -131,7 +133,7 @@ LOGGED: Final = StructType(
             is_refused=_BOOL,  # a continuation of what had been killed
             killed_by=_LONG,  # offset of the cancel marker of its partition that killed it
             killed_ms=_LONG,  # append time of that cancel marker
-            killed_op=_TEXT,  # of the last one that did: cancel, replace, reschedule, fire
+            killed_op=_TEXT,  # of the last one that did: cancel replace debounce reschedule fire
             killed=ArrayType(_LONG),  # of a cancel marker: its killed set, offsets of all live
             killed_before=ArrayType(_LONG),  # of a cancel marker: the set before
             repeats=_LONG,  # of a replace that was sent before: offset of that; `killed` is that's
@@ -141,10 +143,12 @@ LOGGED: Final = StructType(
             is_held=_BOOL,  # a continuation of what a reschedule had killed, which that moves
             new_dues_ms=ArrayType(_LONG),  # of a reschedule: for each of `killed`, when it is due
             is_taken=_BOOL,  # of a reschedule: a later marker took over what it had killed
+            is_quiet=_BOOL,  # of a debounce: it kills nothing but debounces
         ).fields,
     ]
 )
-"""Requests without barriers and orders, and what the rules say of each from the log alone."""
+"""Requests without barriers and orders, and what the ingest rules say of each from the log alone.
+Of a debounce the due times are as of its run."""
 
 MESSAGES: Final = _table(
     partition=_INT,

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from delayd.client.asking import (
     Request,
     cancel_record,
+    debounce_record,
     fire_record,
     replace_record,
     reschedule_record,
@@ -64,6 +65,7 @@ __all__ = [
     "Verdict",
     "VerdictUnknownError",
     "cancel_record",
+    "debounce_record",
     "fire_record",
     "replace_record",
     "reschedule_record",

@@ -12,7 +12,7 @@ or let `Client.schedule_in` and its like send it, which name the partition.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Final, NamedTuple, Required, TypeAlias, TypedDict, Unpack
 
 from delayd.bus import Headers, Record
 from delayd.client.driver import PlainRecord
@@ -84,6 +84,21 @@ class ScheduleOptions(Options, total=False):
     id: str | None
 
 
+class DebounceOptions(TypedDict, total=False):
+    """Options of a debounce besides id, target and value."""
+
+    in_: Required[Span]
+    """So long after the last of several requests the message of that goes out."""
+    max_wait: Required[Span]
+    """And at the latest so long after the first of them."""
+    key: Content
+    headers: UserHeaders | None
+    partition: int | None
+    receipts: bool
+    late: Span | None
+    group: str | None
+
+
 class Ask(NamedTuple):
     """A record for the buffer that delayd accepts as far as a client can know."""
 
@@ -142,8 +157,9 @@ def ask(
     catchup: str | None = None,
     id: str | None = None,
     op: Op = Op.SCHEDULE,
+    max_wait: Span | None = None,
 ) -> Ask:
-    """Return the record that schedules or replaces; RequestRefusedError if delayd rejects it."""
+    """Return the record of a message; RequestRefusedError if delayd rejects it."""
     pairs = _user_headers(headers)
     pairs.append(("delayd-topic", _bytes("topic", topic)))
     if isinstance(at, datetime) and at.utcoffset() is None and zone is not None:
@@ -158,10 +174,9 @@ def ask(
         pairs.append(("delayd-partition", str(partition).encode()))
     if receipts:
         pairs.append(("delayd-receipt", b"yes"))
-    if late is not None:
-        pairs.append(("delayd-late", _delay(late)))
-    if window is not None:
-        pairs.append(("delayd-window", _delay(window)))
+    for name, span in (("late", late), ("window", window), ("max-wait", max_wait)):
+        if span is not None:
+            pairs.append((f"delayd-{name}", _delay(span)))
     if group is not None:
         pairs.append(("delayd-group", _bytes("group", group)))
     record_key = _bytes("key", key)
@@ -387,6 +402,13 @@ def replace_record(
 ) -> PlainRecord:
     """Return the record that schedules a message in place of what is pending under its id."""
     return ask(buffer, topic, value, id=id, op=Op.REPLACE, **options).record(buffer)
+
+
+def debounce_record(
+    id: str, topic: str, value: Content, *, buffer: str = BUFFER, **options: Unpack[DebounceOptions]
+) -> PlainRecord:
+    """Return the record that debounces a message, as `Client.debounce` does."""
+    return ask(buffer, topic, value, id=id, op=Op.DEBOUNCE, **options).record(buffer)
 
 
 def cancel_record(id: str, *, buffer: str = BUFFER) -> PlainRecord:

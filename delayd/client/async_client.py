@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 from delayd.client.asking import (
     Ask,
     Content,
+    DebounceOptions,
     Moment,
     Options,
     Request,
@@ -233,6 +234,25 @@ class AsyncClient:
         if not wait:
             return await self._sent(Scheduled, asked)
         return await self._verdict(asked, timeout_ms)
+
+    async def debounce(
+        self, id: str, topic: str, value: Content, **options: Unpack[DebounceOptions]
+    ) -> Scheduled:
+        """As `Client.debounce`."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.DEBOUNCE, **options)
+        return await self._sent(Scheduled, asked)
+
+    async def debounce_in(
+        self,
+        producer: object,
+        id: str,
+        topic: str,
+        value: Content,
+        **options: Unpack[DebounceOptions],
+    ) -> "asyncio.Future[Scheduled]":
+        """As `Client.debounce_in`."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.DEBOUNCE, **options)
+        return await self._handed(producer, Scheduled, asked)
 
     async def schedule_in(
         self, producer: object, topic: str, value: Content, **options: Unpack[ScheduleOptions]

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar, Unpack, overload
 from delayd.client.asking import (
     Ask,
     Content,
+    DebounceOptions,
     Moment,
     Options,
     Request,
@@ -274,6 +275,32 @@ class Client(Connected):
         if not wait:
             return self._acknowledged(self._outbox.send(Scheduled, asked), Op.REPLACE)
         return self._verdict(asked, timeout_ms)
+
+    def debounce(
+        self, id: str, topic: str, value: Content, **options: Unpack[DebounceOptions]
+    ) -> Scheduled:
+        """Send a message of which only the last one counts: it is delivered `in_` after the last
+        call with this id, and at the latest `max_wait` after the first one since the last delivery.
+
+        `in_` and `max_wait` as `in_` of `schedule`; `options` are some of its own. `due_ms` of the
+        result is as if no call came before or after. There is no verdict to wait for: with
+        `receipts=True` each call gets one, without only one that takes the place of something else.
+        Errors as of `schedule`. Needs rules version 7.
+        """
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.DEBOUNCE, **options)
+        return self._acknowledged(self._outbox.send(Scheduled, asked), Op.DEBOUNCE)
+
+    def debounce_in(
+        self,
+        producer: object,
+        id: str,
+        topic: str,
+        value: Content,
+        **options: Unpack[DebounceOptions],
+    ) -> "Future[Scheduled]":
+        """As `debounce`, through the user's own producer (`schedule_in`)."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.DEBOUNCE, **options)
+        return self._outbox.send_in(producer, Scheduled, asked)
 
     def schedule_in(
         self, producer: object, topic: str, value: Content, **options: Unpack[ScheduleOptions]

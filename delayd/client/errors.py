@@ -18,6 +18,7 @@ _NOTHING_DONE: Final[Mapping[Op, str]] = {
     Op.REDRIVE: "nothing is redriven",
     Op.RESCHEDULE: "the due time is as it was",
     Op.FIRE: "the due time is as it was",
+    Op.DEBOUNCE: "nothing is debounced",
 }
 _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "the message may be scheduled or not",
@@ -26,6 +27,7 @@ _MAY_BE_DONE: Final[Mapping[Op, str]] = {
     Op.REDRIVE: "the dead letter may be redriven or not",
     Op.RESCHEDULE: "the message may have another due time or not",
     Op.FIRE: "the message may be delivered at once or not",
+    Op.DEBOUNCE: "the message may be debounced or not",
 }
 _REPEAT: Final[Mapping[Op, str]] = {
     Op.SCHEDULE: "with an id repeat it unchanged before it is due: it is scheduled once; later, or "
@@ -38,6 +40,7 @@ _REPEAT: Final[Mapping[Op, str]] = {
     "would move it twice: `delayd show ID` tells when it is due",
     Op.FIRE: "fire it again, unless the id is of a series or may be used anew: that would fire "
     "what comes next; `delayd show ID` tells what came of it",
+    Op.DEBOUNCE: "debounce it again: the last one counts",
 }
 
 

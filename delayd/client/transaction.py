@@ -6,6 +6,7 @@ from typing import Any, TypeVar, Unpack
 from delayd.client.asking import (
     Ask,
     Content,
+    DebounceOptions,
     Moment,
     Options,
     ScheduleOptions,
@@ -43,6 +44,13 @@ class Transaction:
     ) -> "Future[Scheduled]":
         """As `Client.replace_in`."""
         asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.REPLACE, **options)
+        return self._send(Scheduled, asked)
+
+    def debounce(
+        self, id: str, topic: str, value: Content, **options: Unpack[DebounceOptions]
+    ) -> "Future[Scheduled]":
+        """As `Client.debounce_in`."""
+        asked = ask(self._outbox.buffer, topic, value, id=id, op=Op.DEBOUNCE, **options)
         return self._send(Scheduled, asked)
 
     def cancel(self, id: str) -> "Future[Sent]":

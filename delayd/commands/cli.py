@@ -53,6 +53,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "replace",
         "Schedule a message in place of what is pending under an id.",
     ),
+    "debounce": Command(
+        "delayd.commands.messages",
+        "debounce",
+        "Schedule a message of which only the last one counts.",
+    ),
     "fire": Command(
         "delayd.commands.changes",
         "fire",

@@ -1,4 +1,4 @@
-"""`delayd send` and `replace`."""
+"""`delayd send`, `replace` and `debounce`."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import typer
 from delayd.client import Client, Scheduled, Sent, Verdict
 from delayd.client.asking import (
     Ask,
+    DebounceOptions,
     Options,
     ask,
     refuse_beyond,
@@ -34,6 +35,7 @@ from delayd.config.cli_options import (
     In,
     Key,
     Late,
+    MaxWait,
     Partition,
     Prefix,
     Receipts,
@@ -159,6 +161,48 @@ def replace(
     client = client_of(bootstrap, prefix, config, Asked(topic, content, options, id, Op.REPLACE))
     send = partial(client.replace, id, topic, content, **options)
     carry_out(client, send, wait, timeout_s, as_json)
+
+
+def debounce(
+    id: Id,
+    bootstrap: Bootstrap,
+    topic: Topic,
+    in_: Annotated[
+        str, typer.Option("--in", help="So long after the last one it goes out: 2s, 1m.")
+    ],
+    max_wait: MaxWait,
+    value: Value = None,
+    value_from: ValueFrom = None,
+    key: Key = None,
+    partition: Partition = None,
+    late: Late = None,
+    group: Group = None,
+    receipts: Receipts = False,
+    prefix: Prefix = "delayd-",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule a message of which only the last one counts.
+
+    It goes out --in after the last one with this id, and --max-wait after the first one at the
+    latest. What else is pending under the id it replaces.
+
+    Example: delayd debounce search-7 --topic index --in 2s --max-wait 30s 'reindex'
+    """
+    content = _content(value, value_from)
+    options: DebounceOptions = {
+        "in_": in_,
+        "max_wait": max_wait,
+        "key": key,
+        "partition": partition,
+        "late": late,
+        "group": group,
+        "receipts": receipts,
+    }
+    names = topic_names(prefix)
+    record = ask(names.buffer, topic, content, id=id, op=Op.DEBOUNCE, **options)
+    with client_of(bootstrap, prefix, config, record=record) as client:
+        _show_place(client.debounce(id, topic, content, **options), as_json)
 
 
 class Asked(NamedTuple):

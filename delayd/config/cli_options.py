@@ -36,6 +36,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Target topic.")]
 In = Annotated[str | None, typer.Option("--in", help="Delay: 250ms, 10s, 5m, 2h, 30d.")]
 At = Annotated[str | None, typer.Option("--at", help="Due time: Unix ms, or RFC 3339 with offset.")]
+MaxWait = Annotated[
+    str, typer.Option("--max-wait", help="And so long after the first one at the latest: 30s, 5m.")
+]
 By = Annotated[
     str | None,
     typer.Option("--by", help="How much later than it is due now, or earlier: +10m, -1h."),

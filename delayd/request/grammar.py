@@ -17,6 +17,7 @@ from delayd.request.times import (
     due_ms_of,
     late_ms_of,
     level_delay_ms_of,
+    max_wait_ms_of,
     until_ms_of,
     window_ms_of,
 )
@@ -56,7 +57,12 @@ UTC: Final = "UTC"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SOURCE = re.compile(r"(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 _OLDER_OPS = {"schedule": Op.SCHEDULE, "cancel": Op.CANCEL, "replace": Op.REPLACE}
-_OPS = {**_OLDER_OPS, "reschedule": Op.RESCHEDULE, "fire": Op.FIRE}
+_OPS = {
+    **_OLDER_OPS,
+    "reschedule": Op.RESCHEDULE,
+    "fire": Op.FIRE,
+    "debounce": Op.DEBOUNCE,
+}
 _SCHEDULE = Op.SCHEDULE
 _DUES = ("delayd-due", "delayd-delay", "delayd-level")
 _COMPARED_WISHES = ("delayd-late", "delayd-window", "delayd-group")
@@ -70,8 +76,15 @@ _TAKES: Final = {
     Op.CANCEL: _CANCEL_TAKES,
     Op.FIRE: _CANCEL_TAKES,
     Op.RESCHEDULE: frozenset({*_CANCEL_TAKES, *_NEW_DUES}),
+    Op.DEBOUNCE: frozenset(
+        {
+            *(*_CANCEL_TAKES, "delayd-topic", "delayd-key", "delayd-partition"),
+            *("delayd-delay", "delayd-max-wait"),
+            *("delayd-receipt", "delayd-late", "delayd-group"),
+        }
+    ),
 }
-"""Headers of operations that bring no message."""
+"""Headers of operations that do not take all that a schedule takes."""
 
 
 def op_of(fields: Fields, rules_version: int = RULES_VERSION) -> Op:
@@ -191,6 +204,29 @@ def asked_due_ms_of(fields: Fields, append_ms: int, *, refuses_units: bool = Tru
     raise RefusedError(
         Reason.MISSING_DUE,
         "no due time: add one of the headers delayd-due, delayd-delay, delayd-level",
+    )
+
+
+def debounce_of(fields: Fields) -> tuple[int, int]:
+    """Return the delay and the longest wait of a debounce, in ms."""
+    for name in ("delayd-delay", "delayd-max-wait"):
+        if name not in fields:
+            raise RefusedError(
+                Reason.MISSING_DUE,
+                f"the header {name} is missing: a message with delayd-op debounce goes out"
+                " delayd-delay after the last request, and delayd-max-wait after the first one of"
+                " several at the latest",
+            )
+    delay_ms = delay_ms_of(fields["delayd-delay"])
+    return delay_ms, max_wait_ms_of(fields["delayd-max-wait"], delay_ms)
+
+
+def refuse_max_wait(op: Op) -> None:
+    """Refuse what only a debounce may ask for."""
+    raise RefusedError(
+        Reason.UNEXPECTED_HEADER,
+        f"the header delayd-max-wait has no meaning with delayd-op {op.slug}: leave it out, or send"
+        " delayd-op debounce",
     )
 
 

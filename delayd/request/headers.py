@@ -32,6 +32,9 @@ SERIES_HEADERS: Final = ("delayd-cron", "delayd-zone", "delayd-until", "delayd-c
 RESCHEDULE_HEADERS: Final = ("delayd-by",)
 """Headers of a reschedule, since rules version 7."""
 
+DEBOUNCE_HEADERS: Final = ("delayd-max-wait",)
+"""Headers of a debounce, since rules version 7."""
+
 GROUP_HEADERS: Final = ("delayd-group",)
 """The header that names what a message belongs to, a wish since rules version 7."""
 
@@ -123,7 +126,7 @@ def check_names(headers: Headers) -> None:
 _SUPPORTED: Final = frozenset(SUPPORTED_HEADERS)
 _WITH_WISHES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS))
 _WITH_SERIES: Final = frozenset((*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS))
-_WITH_RESCHEDULE: Final = _WITH_SERIES.union(RESCHEDULE_HEADERS, GROUP_HEADERS)
+_WITH_RESCHEDULE: Final = _WITH_SERIES.union(RESCHEDULE_HEADERS, GROUP_HEADERS, DEBOUNCE_HEADERS)
 
 
 def headers_known(rules_version: int) -> frozenset[str]:
@@ -177,7 +180,7 @@ def _unsupported(name: str, rules_version: int) -> RefusedError:
     if knows_series(rules_version):
         wishes, planned = WISH_HEADERS + SERIES_HEADERS, ()
     if knows_reschedule(rules_version):
-        wishes += RESCHEDULE_HEADERS + GROUP_HEADERS
+        wishes += RESCHEDULE_HEADERS + GROUP_HEADERS + DEBOUNCE_HEADERS
     if name in planned:
         return RefusedError(
             Reason.NOT_SUPPORTED,

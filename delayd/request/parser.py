@@ -19,12 +19,14 @@ from delayd.request.grammar import (
     asked_due_ms_of,
     check_id,
     check_no_value,
+    debounce_of,
     due_form_of,
     new_due_of,
     op_named,
     op_of,
     redrive_of,
     refuse_by,
+    refuse_max_wait,
     series_of,
     source_partition_of,
     target_of,
@@ -62,27 +64,13 @@ _SCHEDULE = Op.SCHEDULE
 _CANCEL = Op.CANCEL
 _REDRIVE = Op.REDRIVE
 _REPLACE = Op.REPLACE
+_DEBOUNCE = Op.DEBOUNCE
 _MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 # Past the constructor's arguments, which take 140 ns more; mypy cannot count the fields here.
 _made = tuple.__new__
 _NO_ID = (
-    None,
-    b"",
-    "",
+    *(None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None, None),
     0,
-    None,
-    None,
-    None,
-    None,
-    (),
-    False,
-    None,
-    None,
-    None,
-    -1,
-    False,
-    None,
-    None,
 )
 
 
@@ -146,6 +134,10 @@ def _request_of(
             return _reschedule_of(record, limits, op, id, fields)
     if "delayd-by" in fields:
         refuse_by(fields, op)
+    if op is _DEBOUNCE:
+        return _debounce_of(record, limits, key, user, fields)
+    if "delayd-max-wait" in fields:
+        refuse_max_wait(op)
     topic = target_of(fields, limits.prefix)
     series = local = None
     if knows_series(version):
@@ -199,6 +191,26 @@ def _reschedule_of(
     if by_ms is not None:
         due_ms, asked_ms = record.append_ms + limits.max_delay_ms, 0
     return Request(op, None, asked_ms, due_ms, None, None, [], None, id, by_ms=by_ms)
+
+
+def _debounce_of(
+    record: Record, limits: RequestLimits, key: bytes | None, user: Headers, fields: Fields
+) -> Request:
+    """Return the request for the last of several messages under an id."""
+    topic = target_of(fields, limits.prefix)
+    delay_ms, max_wait_ms = debounce_of(fields)
+    wishes = wishes_of(fields)
+    if delay_ms > limits.max_delay_ms:
+        raise _too_far(delay_ms, limits.max_delay_ms)
+    delivered_key = fields.get("delayd-key")
+    if delivered_key is not None:
+        key = delivered_key.encode()
+    value, partition, due_ms = record.value, target_partition_of(fields), record.append_ms
+    due_ms += delay_ms
+    forms = (*as_sent(fields), "delayd-max-wait", fields["delayd-max-wait"])
+    digest = digest_of(topic, key, value, without_tracing(user, limits), partition, forms)
+    sent = (_DEBOUNCE, topic, due_ms, due_ms, key, value, user, partition)
+    return Request(*sent, fields["delayd-id"], digest, wishes=wishes, max_wait_ms=max_wait_ms)
 
 
 def _margin_bytes(record: Record, asked: Headers, limits: RequestLimits) -> int:

@@ -44,7 +44,8 @@ class Reason(Enum):
     )
     MISSING_DUE = (
         "missing-due",
-        "Say when: one of the headers `delayd-due`, `delayd-delay`, `delayd-level`.",
+        "Say when: one of the headers `delayd-due`, `delayd-delay`, `delayd-level`; a debounce has"
+        " `delayd-delay` and `delayd-max-wait`.",
     )
     SEVERAL_DUES = (
         "several-dues",
@@ -98,10 +99,15 @@ class Reason(Enum):
         "bad-by",
         "Write `delayd-by` as a sign, an integer and a unit: `+10m` is later, `-1h` is earlier.",
     )
+    BAD_MAX_WAIT = (
+        "bad-max-wait",
+        "Write `delayd-max-wait` as an integer and a unit, at least as long as `delayd-delay`:"
+        " `10s`, `5m`, `2h`.",
+    )
     BAD_OP = (
         "bad-op",
-        "Use `schedule`, `cancel`, `replace`, `reschedule` or `fire` in `delayd-op`, or leave it"
-        " out.",
+        "Use `schedule`, `cancel`, `replace`, `reschedule`, `fire` or `debounce` in `delayd-op`, or"
+        " leave it out.",
     )
     MISSING_ID = (
         "missing-id",

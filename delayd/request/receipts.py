@@ -45,8 +45,8 @@ class Verdict(Enum):
     )
     TOO_LATE = (
         "too-late",
-        "What was pending under the id is delivered, expired or dead. After a replace the new"
-        " message still goes out.",
+        "What was pending under the id is delivered, expired or dead. After a replace or a debounce"
+        " the new message still goes out.",
     )
     NOT_FOUND = "not-found", "Nothing was pending under the id; `detail` has what is known of it."
     RESCHEDULED = (
@@ -71,9 +71,9 @@ class Verdict(Enum):
     ENDED = "ended", "The series has ended: its last occurrence is delivered, expired or dead."
     SCHEDULED = (
         "scheduled",
-        "The message is pending. Of a replace: nothing was there to be replaced. Of a redrive: the"
-        " dead letter is sent again. Of a schedule: with `delayd-receipt: yes` or"
-        " `receipts = all` only.",
+        "The message is pending. Of a replace or a debounce: nothing was there to be replaced. Of a"
+        " redrive: the dead letter is sent again. Of a schedule or a debounce: with"
+        " `delayd-receipt: yes` or `receipts = all` only.",
     )
     DELIVERED = (
         "delivered",

@@ -123,6 +123,8 @@ def _impossible(letter: Letter) -> str | None:
             "it is a replace, and a redrive would leave in place what it was to replace: correct it"
             " and replace again"
         )
+    if b"debounce" in ops:
+        return "it is one of several, the last of which counts: correct it and debounce again"
     return None
 
 

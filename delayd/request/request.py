@@ -29,7 +29,9 @@ class Op(IntEnum):
     """Give what is pending under the id another due time."""
     FIRE = 8
     """A reschedule to now."""
-    HOLD = 9
+    DEBOUNCE = 9
+    """A replace that goes out so long after the last of several."""
+    HOLD = 10
     """An operator's: pause a target topic, or resume it."""
 
     @property
@@ -38,12 +40,12 @@ class Op(IntEnum):
         return _SLUGS[self]
 
 
-MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE})
-"""Operations about what is pending under an id: a cancel marker is stored of each."""
+MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE, Op.DEBOUNCE})
+"""Operations about what is pending under an id."""
 
 _SLUGS = (
     *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
-    *("reschedule", "fire", "hold"),
+    *("reschedule", "fire", "debounce", "hold"),
 )
 
 
@@ -241,6 +243,9 @@ class Request(NamedTuple):
     """Of what is stored: None if its due time is that of no zone's clock."""
     order: Order | None = None
     """Of an operator's order about a topic."""
+    max_wait_ms: int = 0
+    """Of a debounce: how long after the first request of its run it goes out at the latest. Its due
+    time is as of itself, until ingest has found its run."""
 
     @property
     def is_told(self) -> bool:

@@ -7,6 +7,7 @@
     late     = delay                                   1ms to 365d
     window   = delay                                   1ms to 1d
     by       = ("+"|"-") delay
+    max-wait = delay
     until    = due, but no unit that is not ms
     local    = date ("T"|"t") hh ":" mm [ ":" ss [ "." digits ] ]   with `delayd-zone`
     level    = digits                                  1..18, RocketMQ's table
@@ -133,6 +134,25 @@ def delay_ms_of(text: str) -> int:
             " by ms, s, m, h or d: write it like 250ms, 10s, 5m, 2h or 30d",
         )
     return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def max_wait_ms_of(text: str, delay_ms: int) -> int:
+    """Return the milliseconds of a `delayd-max-wait`, beside a delay that is not longer."""
+    match = _DELAY.fullmatch(text)
+    if match is None:
+        raise RefusedError(
+            Reason.BAD_MAX_WAIT,
+            f"delayd-max-wait {quoted(text)} is not an integer of at most {DIGITS_MAX} digits"
+            " followed by ms, s, m, h or d: write it like 250ms, 10s, 5m, 2h or 30d",
+        )
+    wait_ms = int(match[1]) * _UNIT_MS[match[2]]
+    if wait_ms < delay_ms:
+        raise RefusedError(
+            Reason.BAD_MAX_WAIT,
+            f"delayd-max-wait {quoted(text)} is shorter than delayd-delay, so that would never"
+            " count: give a longer one, or the same to send the last request once in that time",
+        )
+    return wait_ms
 
 
 def by_ms_of(text: str) -> int:

@@ -46,7 +46,7 @@ FORGET_MAX = 20_000
 """Lines looked at in one call of `forget`, of each queue: about 0.1 s."""
 
 LIVE_FIELDS = 5
-"""Of a live message, as it is stored unless it goes on."""
+"""Of a live message, as it is stored unless it goes on, or is debounced."""
 
 RESERVED = "r"
 """The only key of the map that has a reservation."""
@@ -138,8 +138,8 @@ class IdMemory:
         that is replaced, which has a line in the queue.
         """
         live, killed, killed_by, settled, replaced_by, reserved = state
-        # A field more of what goes on: all else is stored as by older releases.
-        stored = [m if m.goes_on else m[:LIVE_FIELDS] for m in live]
+        # Fields more of what goes on, or is debounced: all else is stored as by older releases.
+        stored = [_stored(m) if m.goes_on or m.since_ms else m[:LIVE_FIELDS] for m in live]
         fields: list[Any] = [keep_ms, stored, killed, killed_by]
         if settled is not None:
             fields.append(settled)
@@ -283,6 +283,10 @@ class IdMemory:
         for front in self._queues.values():
             front.settle()
         self._layers.settle()
+
+
+def _stored(message: LiveMessage) -> tuple[Any, ...]:
+    return message if message.since_ms else message[:-1]
 
 
 def _is_covered(state: IdState, partition: int, cut: Frontier) -> bool:

@@ -51,7 +51,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "uvicorn": ("delayd.node.monitoring",),
     "prometheus_client": ("delayd.audit.following.metrics", "delayd.node.monitoring.metrics"),
     "pydantic": (
-        *("delayd.config", "delayd.dev.parts"),
+        *("delayd.config", "delayd.dev.parts", "delayd.node.monitoring.api.asked"),
         *("delayd.node.monitoring.api.models", "delayd.node.monitoring.api.pauses"),
     ),
     "pydantic_settings": ("delayd.config.node", "delayd.config.security"),

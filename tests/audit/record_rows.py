@@ -7,6 +7,7 @@ from delayd.audit.bounds import Bounds
 from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
+    DEBOUNCE_HEADERS,
     GROUP_HEADERS,
     INTERNAL_HEADERS,
     PLANNED_BEFORE_SERIES,
@@ -27,7 +28,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[Any, ...]
 
 _INTERNAL: Final = frozenset((*INTERNAL_HEADERS, SETTLES))
-_OF_RULES_7: Final = (*RESCHEDULE_HEADERS, *GROUP_HEADERS)
+_OF_RULES_7: Final = (*RESCHEDULE_HEADERS, *GROUP_HEADERS, *DEBOUNCE_HEADERS)
 _OF_CONTINUATIONS: Final = _INTERNAL | {
     *("delayd-rules", "delayd-hold"),
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),

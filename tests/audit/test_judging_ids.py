@@ -61,6 +61,8 @@ class Replay:
             origin=-1 if continued is None else row["origin"],
             continued_due_ms=0 if continued is None else self.row_at[continued]["rank_ms"],
             has_own_time=bool(row["has_own_time"]),
+            max_wait_ms=row["max_wait_ms"] or 0,
+            waits=row["op"] == "continue" and row["attempt"] == 0,
         )
         known = Known(
             NOTHING if id is None else self.states[id],
@@ -88,7 +90,11 @@ class Replay:
             row["repeats_ms"] = first["log_ms"]
         row["is_refused"] = decision.is_refused
         row["killed"] = row["killed_before"] = None
-        if row["op"] in ("cancel", "replace"):
+        if row["op"] == "debounce":
+            assert decision.rank is not None, "it is stored"
+            row |= dict.fromkeys(("rank_ms", "due_ms", "planned_ms"), decision.rank.due_ms)
+            row["is_quiet"] = decision.reply is PendingReply.NONE
+        if row["op"] in ("cancel", "replace", "debounce"):
             row["killed"] = [message.offset for message in decision.killed]
             row["killed_before"] = [message.offset for message in before.killed]
         if decision.repeats >= 0:
@@ -125,10 +131,10 @@ def random_log(random: Random, partition: int) -> list[Row]:
             now_ms += random.randint(0, 40) * DAY_MS // (40 if is_crowded else 1)
         offset += random.choice([1, 1, 1, 2])
         continuable = [r for r in replay.rows if r["stored"] and "continued_by" not in r]
-        ops = ["schedule", "schedule", "cancel", "replace", "redrive", "continue", "reject"]
-        weights = [20, 20, 3, 3, 300, 40, 10] if is_crowded else [4, 4, 3, 2, 2, 3, 1]
+        ops = ["schedule", "debounce", "cancel", "replace", "redrive", "continue", "reject"]
+        weights = [40, 2, 3, 3, 300, 40, 10] if is_crowded else [6, 6, 3, 2, 2, 3, 1]
         if is_long:  # so many that the first are forgotten, and then a cancel marker
-            weights = [100, 100, 1, 1, 4, 20, 1]
+            weights = [180, 20, 1, 1, 4, 20, 1]
         op = random.choices(ops, weights)[0]
         id: str | None = "a" if is_long else random.choice(["a", "b"])
         row: Row = {
@@ -154,7 +160,7 @@ def random_log(random: Random, partition: int) -> list[Row]:
                 continue
             continued = random.choice(continuable[-3:])
             row |= {"continues": continued["offset"], "origin": continued["origin"]}
-            row |= {"sent_hash": None, "id": continued["id"]}
+            row |= {"sent_hash": None, "id": continued["id"], "attempt": random.choice([0, 1])}
         elif op == "redrive":
             # A source is redriven under one id, or under none; or under several, without conflicts.
             number = random.randint(1, 150 if is_crowded else 3)
@@ -171,6 +177,8 @@ def random_log(random: Random, partition: int) -> list[Row]:
         if op not in ("cancel", "reject"):
             due_ms = now_ms + delay_ms
             row |= {"rank_ms": due_ms, "due_ms": due_ms, "planned_ms": due_ms}
+        if op == "debounce":
+            row |= {"max_wait_ms": delay_ms + random.choice([0, 10, 100])}
         if op == "replace":
             row |= {"has_own_time": offset % 3 > 0}
         replay.take(row)
@@ -191,10 +199,13 @@ def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: SparkSession) -> Non
         wanted = {name: row.get(name) for name in LOGGED.fieldNames()}
         assert found[row["partition"], row["offset"]] == wanted, row
         met[f"{row['op']} {row['answer']} {row['is_refused']}"] += 1
+        met["debounce in place of another"] += row["op"] == "debounce" and row["is_quiet"] is False
+        met["debounce, and nobody is told"] += bool(row["is_quiet"] and row["killed"])
         met["killed"] += row.get("killed_by") is not None
         met["64 live"] += len(row["killed"] or ()) == 64
         met["more killed before"] += len(row["killed_before"] or ()) > 1
     assert met["killed"] and met["64 live"] and met["more killed before"], met
+    assert met["debounce in place of another"] and met["debounce, and nobody is told"], met
     for outcome in (
         *("schedule None False", "schedule duplicate False", "schedule conflict False"),
         *("redrive None False", "redrive duplicate False", "redrive conflict False"),

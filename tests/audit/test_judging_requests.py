@@ -91,6 +91,24 @@ def by_hand() -> Iterator[Record]:
                     yield request(*asked, key=key, partition=partition)
     yield request(topic, delay, ("delayd-due", b"1"))
     yield request(topic)
+    named: Headers = [("delayd-id", b"k"), ("delayd-op", b"debounce"), topic]
+    for text in DELAYS:
+        for other in ("10s", "999999999999999d", text):
+            for one, two in ((text, other), (other, text)):
+                times = ("delayd-delay", one.encode()), ("delayd-max-wait", two.encode())
+                yield request(*named, *times)
+    longest = ("delayd-max-wait", b"1h")
+    for left_out in range(5):
+        asked = [*named, delay, longest]
+        del asked[left_out]
+        yield request(*asked)
+    for name in ("due", "level", "by", "window", "cron", "zone", "until", "catchup", "redrive"):
+        yield request(*named, delay, longest, (f"delayd-{name}", b"2/7"))
+    for wish in (("receipt", b"yes"), ("late", b"1s"), ("group", b"g"), ("late", b"x")):
+        yield request(*named, delay, longest, (f"delayd-{wish[0]}", wish[1]))
+    for op in (b"schedule", b"replace", b"cancel", b"fire", b"reschedule"):
+        yield request(("delayd-id", b"k"), ("delayd-op", op), topic, delay, longest)
+        yield request(("delayd-id", b"k"), ("delayd-op", op), longest, value=None)
     yield request(
         ("u", b"\xff"), topic, ("null", None), delay, ("u", b""), ("delayd-key", b"\xc3\xa9")
     )

@@ -77,6 +77,23 @@ class _Stored:
     """Offset of a continuation that is stored all the same."""
 
 
+def _last_marks(passed: list[tuple[int, int, Any]]) -> dict[tuple[int, str], int]:
+    """Return the last mark of each id, but for debounces that leave what a reschedule holds."""
+    last: dict[tuple[int, str], int] = {}
+    held: dict[tuple[int, str], set[int]] = {}
+    for partition, offset, answer in passed:
+        if not _is_mark(answer):
+            continue
+        mark, request = answer
+        place, asked_at = (partition, request.id), {each.asked_at for each in mark.killed}
+        if mark.is_debounce and asked_at.isdisjoint(held.get(place, asked_at or {-1})):
+            continue
+        if mark.move is not None:
+            held[place] = asked_at
+        last[place] = offset
+    return last
+
+
 def _is_mark(answer: Any) -> bool:
     return isinstance(answer[0], CancelMarker)
 
@@ -249,6 +266,8 @@ class World:
             ),
         )
         self._states[partition] = decision.state
+        if request.op is Op.DEBOUNCE and decision.rank is not None:
+            request = request._replace(asked_due_ms=decision.rank.due_ms)
         if continued is not None and decision.is_refused:
             continued.is_refused = True
         if continued is not None and (decision.is_held or decision.is_escaped):
@@ -272,11 +291,14 @@ class World:
         partition, offset = record.partition, record.offset
         is_all = self.receipts_written == RECEIPTS_ALL and request.id is not None
         is_told = (is_all or request.is_told) and request.op is Op.SCHEDULE
-        if decision.reply is PendingReply.CANCEL_MARKER:
+        is_debounce = request.op is Op.DEBOUNCE
+        wants_all = is_all or request.is_told
+        if decision.reply is PendingReply.CANCEL_MARKER or (is_debounce and wants_all):
             mark = CancelMarker(
-                *(request.op is Op.REPLACE, partition, offset),
+                *(request.op in (Op.REPLACE, Op.DEBOUNCE), partition, offset),
                 decision.state.as_of_ms(record.append_ms),
                 *(decision.killed, before.killed, decision.repeats),
+                is_debounce=is_debounce,
             )
             if request.op in (Op.RESCHEDULE, Op.FIRE):
                 mark = mark._replace(move=Move(request.op is Op.FIRE, decision.dues_ms))
@@ -324,7 +346,7 @@ class World:
             self._smoothing.obey(order, offset, now_ms)
         self._smoothing.begin_step(after, now_ms)
         # Marks are judged by what the steps before have done.
-        last = {(p, answer[1].id): at for p, at, answer in passed if _is_mark(answer)}
+        last = _last_marks(passed)
         judged = [self._judged(answer, before, now_ms, last) for _, _, answer in passed]
         due = [
             stored

@@ -92,6 +92,7 @@ def asked_of(record: Record, limits: RequestLimits) -> Asked:
         by_ms=request.by_ms,
         new_due_ms=request.asked_due_ms,
         moved_by=f"{record.partition}/{request.moved_by}" if request.moved_by >= 0 else "",
+        max_wait_ms=request.max_wait_ms,
     )
 
 

@@ -13,6 +13,7 @@ from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request import RequestLimits, continuation
 from delayd.request.headers import (
+    DEBOUNCE_HEADERS,
     GROUP_HEADERS,
     INTERNAL_HEADERS,
     RESCHEDULE_HEADERS,
@@ -32,6 +33,7 @@ NAMES: Final = (
         *SERIES_HEADERS,
         *RESCHEDULE_HEADERS,
         *GROUP_HEADERS,
+        *DEBOUNCE_HEADERS,
         *INTERNAL_HEADERS,
         *WRITTEN_HEADERS,
         *WISH_HEADERS,
@@ -40,7 +42,7 @@ NAMES: Final = (
 )
 CONTENTS: Final = (
     *(None, b"", b"\xff", b"orders", b"10s", b"3", b"1700000010000", b"2023-11-14T22:13:20.5Z"),
-    *(b"reschedule", b"fire", b"+1ms", b"-1d"),
+    *(b"reschedule", b"fire", b"debounce", b"+1ms", b"-1d"),
     *(b"cancel", b"replace", b"schedule", b"0/7", b"1/7", b"2/7", b"3/7", b"i", b"__x", b"0" * 64),
     *(b"yes", b"5d", b"-1", b"99d", b"9" * 30, b"x" * 300, b"a b", b"delayd-buffer"),
 )
@@ -62,6 +64,12 @@ OF_SERIES: Final[Headers] = [
 CLOCKS: Final = (b"2020-03-29T02:30", b"2020-10-25T02:30:00.5", b"2020-02-30T09:00", b"2020-01-01")
 """Local times, two of them wrong."""
 NEW_DUES: Final[Headers] = [("delayd-by", b"+1ms"), ("delayd-by", b"-1d"), ("delayd-delay", b"1d")]
+DEBOUNCED: Final[tuple[Headers, ...]] = (
+    [("delayd-delay", b"1ms"), ("delayd-max-wait", b"1ms")],
+    [("delayd-delay", b"1s"), ("delayd-max-wait", b"1500ms")],
+    [("delayd-delay", b"2s"), ("delayd-max-wait", b"1s")],
+)
+"""The last is refused."""
 IDS: Final = (b"i", b"order-4711", "ü".encode(), b"x" * 256)
 
 
@@ -133,7 +141,10 @@ def request(random: Random, key: bytes | None, mixture: Mixture) -> Headers:
     topic: tuple[str, bytes | None] = ("delayd-topic", random.choice(mixture.topics))
     headers: Headers = [("u", random.choice(CONTENTS)), topic, mixture.due(random)]
     with_id: tuple[str, bytes | None] = ("delayd-id", key)
-    match random.randrange(6):
+    match random.randrange(7):
+        case 6:
+            headers[2:] = [with_id, ("delayd-op", b"debounce"), *random.choice(DEBOUNCED)]
+            return [*headers, *random.sample(WISHES, random.random() < 0.15)]
         case 5:
             op = random.choice((b"reschedule", b"fire"))
             return [with_id, ("delayd-op", op), random.choice(NEW_DUES)][: 3 - (op == b"fire")]

@@ -43,7 +43,7 @@ OF_MESSAGES = ("dead", "delivered", "expired", "ended")
 WISHES = ("delayd-receipt", "delayd-late", "delayd-window", "delayd-group")
 SPANS = {b"1ms": 1, b"1500ms": 1_500, b"2s": 2_000, b"3s": 3_000, b"1d": 86_400_000, None: 0}
 """Of the windows that cases are delivered with, ms."""
-OPS = {op: op.decode() for op in (b"cancel", b"replace", b"reschedule", b"fire")}
+OPS = {op: op.decode() for op in (b"cancel", b"replace", b"reschedule", b"fire", b"debounce")}
 
 
 def judge(play: Play, case: Case) -> None:
@@ -71,7 +71,8 @@ def judge_fate(play: Play, case: Case, step: Step, sent: Sent) -> None:
         case Delivered():
             by = step.fate.moved_by
             moved = None if by is None else play.sent[id(case)][by]
-            check_delivered(play, step.fate, sent, delivered[0], moved)
+            since = sent if step.fate.since is None else play.sent[id(case)][step.fate.since]
+            check_delivered(play, step.fate, sent, delivered[0], moved, since)
         case Refused():
             check_refused(step.fate, sent, letters[0])
         case Dead():
@@ -86,9 +87,15 @@ def judge_fate(play: Play, case: Case, step: Step, sent: Sent) -> None:
 
 
 def check_delivered(
-    play: Play, fate: Delivered, sent: Sent, found: Found, moved: Sent | None = None
+    play: Play,
+    fate: Delivered,
+    sent: Sent,
+    found: Found,
+    moved: Sent | None,
+    since: Sent,
 ) -> None:
-    """`moved`: the step that has given it its due time, if that is not its own."""
+    """`moved`: the step that has given it its due time, if that is not its own. `since`: that from
+    which its due time counts."""
     assert found.topic == play.topic_of[fate.topic]
     assert found.value == sent.value
     key = sent.key if fate.key is None else fate.key
@@ -114,7 +121,7 @@ def check_delivered(
         assert own[0] == ("delayd-group", group)
         own = own[1:]
     assert [name for name, _ in own] == names
-    due_ms = due_of(fate.due, sent if moved is None else moved)
+    due_ms = due_of(fate.due, since if moved is None else moved)
     if moved is not None and isinstance(fate.due, Moment):
         due_ms += fate.due.in_ms
     assert found.header("delayd-due") == str(due_ms)

@@ -106,6 +106,9 @@ class AtLeastOnceChecker:
             if message.due_ms > self._read.due_by_ms and not self._is_passed(self.last, message):
                 continue
             marker = self.rules.killed_by.get(message.source)
+            is_quiet = marker is not None and marker.op == "debounce" and marker not in self.answers
+            if marker is not None and is_quiet and not found:
+                continue
             if marker is not None and not found:
                 told = {v["verdict"] for v in self._read.verdicts[marker.source]}
                 # What a reschedule has killed, and nothing continues, a later one took over.
@@ -127,7 +130,7 @@ class AtLeastOnceChecker:
             elif answer.op == "redrive":
                 expected = "rejected" if answer.expects == "answer" else "scheduled"
                 assert told == {expected}, f"{answer.source}: {told}"
-            elif answer.op in ("cancel", "replace", *MOVES):
+            elif answer.op in ("cancel", "replace", "debounce", *MOVES):
                 assert told and told <= MARKER_VERDICTS, f"{answer.source}: {told}"
             is_dead = answer.op in ("schedule", "redrive") and (
                 self.rules.refusals.get(answer.source) != "duplicate"

@@ -87,6 +87,10 @@ class Request:
     """Of a local time: as it was written, and its zone. `state`: no, expected, final, over."""
     order: str = ""
     """To pause a topic, or to resume it, as it was written."""
+    max_wait: str = ""
+    """Of a debounce, as it was written; `asked` is its delay."""
+    is_deferred: bool = False
+    """Of a continuation: nothing was tried."""
 
     @property
     def goes_on(self) -> bool:
@@ -237,6 +241,8 @@ class Rules:
         """By source of a killed message: its continuation, which a reschedule holds."""
         self.escaped: set[str] = set()
         """Sources of killed messages that came out: their series has gone on."""
+        self.runs_ms: dict[str, int] = {}
+        """By source of a debounce: when the first one of its run was appended."""
         self.dues_ms: dict[str, list[int]] = {}
         """By source of a reschedule: when each of its targets is to be due."""
         self._trail_ms = min(id_memory_ms // 6, 600_000)
@@ -259,7 +265,7 @@ class Rules:
             ):
                 request = replace(request, op="schedule", expects="answer", is_told=False)
                 request = replace(request, late="", window="", series="", group="")
-            if (request.op in MOVES or request.local) and not self._knows(
+            if (request.op in (*MOVES, "debounce") or request.local) and not self._knows(
                 7, request, rules_version
             ):
                 request = replace(request, op="schedule", expects="answer", local="")
@@ -274,7 +280,7 @@ class Rules:
             sent = (
                 *(request.topic, request.value, request.asked, request.late, request.window),
                 *(("", "") if request.op == "continue" else (request.series, request.local)),
-                request.group,
+                *(request.group, request.max_wait),
             )
             is_steady = isinstance(self.times[request.partition], SteadyTimes)
             self._sent[request.source] = sent if is_steady else (*sent, request.trace)
@@ -369,6 +375,9 @@ class Rules:
         elif request.op in MOVES:
             self._move(request, live, as_of_ms)
             return
+        elif request.op == "debounce":
+            self._debounce(request, live, as_of_ms)
+            return
         elif request.op in ("cancel", "replace"):
             self.answers.append(request)
             self.as_of_ms[request.source] = as_of_ms
@@ -384,7 +393,7 @@ class Rules:
                 self.last_killed[self._place(request)] = list(live)
             else:
                 # Due long ago, so that others may not know of them: they displace nothing.
-                self.last_killed.setdefault(self._place(request), []).extend(live)
+                self._add_killed(self._place(request), live)
             live.clear()
             self.replaced.pop(self._place(request), None)
             if request.op == "cancel":
@@ -416,6 +425,38 @@ class Rules:
         self.killed_by[request.source] = reserved.marker
         reserved.held[at] = request, reserved.held[at][1]
         self.messages.append(request)
+
+    def _debounce(self, request: Request, live: list[Request], as_of_ms: int) -> None:
+        """Decide a debounce: what is due goes out, all else gives way to it."""
+        place, append_ms = self._place(request), request.append_ms
+        reserved = self.reserved.get(place)
+        held: list[Request] = []
+        if reserved is not None and any(new_ms > as_of_ms for _, new_ms in reserved.held):
+            del self.reserved[place]
+            held = [message for message, _ in reserved.held]
+        runs = [self.runs_ms[m.source] for m in live if m.op == "debounce" and m.due_ms > as_of_ms]
+        run_ms = self.runs_ms[request.source] = min([append_ms, *runs])
+        due_ms = min(append_ms + span_ms(request.asked), run_ms + span_ms(request.max_wait))
+        due_ms = max(due_ms, append_ms)
+        request = replace(request, due_ms=due_ms, planned_ms=due_ms)
+        self.by_source[request.source] = request
+        gone = [m for m in live if (m.due_ms > as_of_ms or m.goes_on) and not _waits(m)]
+        self.killed_by |= {message.source: request for message in gone}
+        live[:] = [message for message in live if message not in gone]
+        killed = [*held, *gone]
+        if any(message.due_ms + self.id_memory_ms >= as_of_ms for message in killed):
+            self.last_killed[place] = list(killed)
+        else:
+            self._add_killed(place, killed)
+        self.targets_of[request.source] = killed
+        self.as_of_ms[request.source] = as_of_ms
+        if request.is_told or held or any(message.op != "debounce" for message in gone):
+            self.answers.append(request)
+        live.append(request)
+        self.messages.append(request)
+
+    def _add_killed(self, place: tuple[int, str], killed: list[Request]) -> None:
+        self.last_killed[place] = [*self.last_killed.get(place, ()), *killed][-LIVE_MAX:]
 
     def _move(self, request: Request, live: list[Request], as_of_ms: int) -> None:
         """Decide a reschedule or a fire."""
@@ -457,6 +498,12 @@ class Rules:
             reserved = self.reserved.get((request.partition, id))
             if reserved is not None and reserved.marker.offset == marker_offset:
                 del self.reserved[request.partition, id]
+
+
+def _waits(request: Request) -> bool:
+    """Return whether a message was due, and waits for its turn."""
+    is_single = not request.series and not request.local
+    return request.op == "continue" and request.is_deferred and is_single and request.moved_by < 0
 
 
 def by_ms(text: str) -> int:

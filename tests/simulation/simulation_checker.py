@@ -275,6 +275,11 @@ class Checker:
         """Check verdicts: true, exactly one for each cancel marker, and no killed message
         arrives."""
         last: dict[tuple[int, str], tuple[Request, set[str], list[Request]]] = {}
+        answered = {marker.source for marker in self.answers}
+        for message in self.messages:
+            if message.op == "debounce" and message.source not in answered:
+                given = [v for v in self.verdicts[message.source] if v["verdict"] not in LATER]
+                assert not given, f"{message.source} is one of several: {given}"
         for source, given in self.verdicts.items():
             assert len(given) == 1 or source in {m.source for m in self.messages}, given
         for marker in self.answers:
@@ -290,7 +295,7 @@ class Checker:
                 assert {v["id"] for v in first} == {marker.id or marker.redrive}
             if marker.op in MOVES and marker.source not in self.rules.refusals:
                 last = self.moves.check_verdict(marker, last)
-            if marker.op not in ("cancel", "replace"):
+            if marker.op not in ("cancel", "replace", "debounce"):
                 continue
             marked = [v for v in self.verdicts[marker.source] if v["verdict"] not in LATER]
             assert len(marked) == 1, f"{marker.source}: {marked}"
@@ -316,13 +321,13 @@ class Checker:
             assert marker.id is not None, "a marker is about an id"
             place = (marker.partition, marker.id)
             before = last.get(place)
-            if counting and self._is_steady(marker):
+            if counting and self._is_steady(marker) and marker.op != "debounce":
                 last[place] = (marker, truly, counting)
             if truly:
                 expected = "cancelled" if marker.op == "cancel" else "replaced"
             elif counting:
                 expected = "too-late"
-            elif marker.op == "replace":
+            elif marker.op != "cancel":
                 expected = "scheduled"
             elif before is not None and max(m.due_ms for m in before[2]) >= floor_ms:
                 # The same is asked again, while what it is about is remembered: the same answer.
@@ -473,7 +478,7 @@ class Checker:
             id=headers.get("delayd-id"),
             topic=headers.get("delayd-topic", ""),
             due_ms=max(due_ms, record.append_ms),
-            asked=headers.get("delayd-due", ""),
+            asked=headers.get("delayd-due") or headers.get("delayd-delay", ""),
             append_ms=record.append_ms,
             continues=None if continues is None else int(continues),
             redrive=redrive,
@@ -499,4 +504,6 @@ class Checker:
             moved_by=int(headers.get("delayd-moved-by", -1)),
             moved=headers.get("delayd-moved", ""),
             order=headers.get("delayd-hold", ""),
+            max_wait=headers.get("delayd-max-wait", ""),
+            is_deferred=headers.get("delayd-attempt") == "0",
         )

@@ -62,7 +62,8 @@ class WishesChecker:
                 expected = failures if message.id is not None else []
             elif message.op == "schedule":
                 expected = ["scheduled", *expected]
-            asked = LATER if message.op in ("replace", "redrive") else {*LATER, "scheduled"}
+            is_answered = message.op in ("replace", "redrive", "debounce")
+            asked = LATER if is_answered else {*LATER, "scheduled"}
             given = [v for v in read.verdicts[message.source] if v["verdict"] in asked]
             where = f"{message.source}: {given}, not {expected}"
             assert sorted(v["verdict"] for v in given) == sorted(expected), where
@@ -94,7 +95,8 @@ class WishesChecker:
                 own = read.rules.by_source[read.rules.origin_of(message.source)]
                 assert said.get("delayd-group", "") == own.group, f"{message.source}: {said}"
                 self.granted["grouped"] += own.group != ""
-                assert said["delayd-due"] == message.asked, f"{message.source}: {said}"
+                asked = message.asked if message.op != "debounce" else str(message.planned_ms)
+                assert said["delayd-due"] == asked, f"{message.source}: {said}"
                 self.granted["planned"] += planned is not None
 
     def _reasons(self) -> dict[str, str]:

@@ -44,7 +44,7 @@ TARGETS_MAX: Final = 10_000
 
 COUNTS: Final = ("requests", "delivered", "pending", "lost")
 
-_USERS_OPS: Final = ("schedule", "replace", "redrive")
+_USERS_OPS: Final = ("schedule", "replace", "redrive", "debounce")
 
 
 class Batches:

@@ -130,7 +130,7 @@ def claimed(rows: DataFrame, claims: DataFrame | None) -> DataFrame:
 def standing(rows: DataFrame, context: BatchContext) -> DataFrame:
     """Set `kind` as the log, the frontier and the claims have it."""
     is_over = is_done(context.frontier)
-    is_message = F.col("op").isin("schedule", "replace", "redrive", "continue")
+    is_message = F.col("op").isin("schedule", "replace", "redrive", "continue", "debounce")
     is_killed = is_below(context.frontier.offsets, "killed_by") & ~is_over
     # Of a series the next occurrence may be what a cancel keeps away.
     may_be_out = is_true(F.col("goes_on")) & is_over

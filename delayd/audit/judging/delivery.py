@@ -8,7 +8,7 @@ early       `delayd-fired` or its timestamp is before the due time asked for
 stale       `delayd-fired` is later than due time and `delayd-late` of the request allow
 ghost       it names a request that was refused; or one that a cancel marker had killed, by its
             receipt, no later than it was fired; or, where Kafka has deleted the receipts, long
-            before
+            before; or one whose step had passed the debounce that took its place
 unknown     it names no request for a message
 
 A ghost is not judged further. Of a request that Kafka has deleted from the buffer only the
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import findings, is_true, of_partition, source_text, table_of
+from delayd.audit.judging.debounces import with_superseded
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.fired import with_off_step
 from delayd.audit.judging.held import MOVES
@@ -41,7 +42,7 @@ _ASKED: Final = (
     *("key_hash", "value_hash", "headers_hash", "headers_set_hash", "id", "due_ms", "origin"),
     *("attempt", "reason", "answer", "late_ms"),
     *("window_ms", "planned_ms", "occurrence", "goes_on", "group"),
-    *("clock", "zone", "is_open", "resolved"),
+    *("clock", "zone", "is_open", "resolved", "killed_op"),
 )
 
 
@@ -62,7 +63,7 @@ def judge_delivery(
     suspicious = _suspicious(logged, with_off_step(deliveries, frontiers, bounds), bounds)
     return (
         _of_messages(messages)
-        .unionByName(_of_deliveries(suspicious, killers, bounds))
+        .unionByName(_of_deliveries(suspicious, killers, frontiers, bounds))
         .unionByName(judge_letters(logged, messages, letters, killers, bounds))
         .unionByName(judge_series(logged, messages, bounds))
         .unionByName(judge_moves(logged, bounds))
@@ -74,7 +75,7 @@ def killers_of(receipts: DataFrame) -> DataFrame:
     """Return the cancel markers that have a receipt: partition, killed_by (their offset); and, if a
     receipt says that they killed something, killed_at_ms and killed_sources, else null and none."""
     has_killed = F.col("verdict").isin("cancelled", "replaced")
-    is_of_mark = has_killed | F.col("op").isin("cancel", "replace")
+    is_of_mark = has_killed | F.col("op").isin("cancel", "replace", "debounce")
     offset = F.col("source_offset")
     return (
         receipts.where(F.col("flaw").isNull() & is_of_mark & offset.isNotNull())
@@ -133,7 +134,7 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
     judged = joined.select(
         *("source", "source_partition", "source_offset", "at_partition", "at_offset", "topic"),
         *("id", "fired_ms", due_ms.alias("due_ms"), killed_by.alias("killed_by")),
-        "asked.killed_ms",
+        *("asked.killed_ms", "asked.killed_op"),
         source_text("source_partition", "asked.origin").alias("origin_source"),
         _nobody_asked(bounds).alias("unknown"),
         _refused().alias("refused"),
@@ -149,19 +150,23 @@ def _suspicious(logged: DataFrame, deliveries: DataFrame, bounds: Bounds) -> Dat
     ).localCheckpoint()
 
 
-def _of_deliveries(suspicious: DataFrame, killers: DataFrame, bounds: Bounds) -> DataFrame:
+def _of_deliveries(
+    suspicious: DataFrame, killers: DataFrame, frontiers: DataFrame, bounds: Bounds
+) -> DataFrame:
     if suspicious.isEmpty():  # as a rule: spare the receipts
         return table_of(suspicious.sparkSession, FINDINGS)
     told = killers.withColumnRenamed("partition", "source_partition")
     killed = F.format_string(
         "delivered although %d/%d had killed it before", "source_partition", "killed_by"
     )
-    ghost = F.coalesce("refused", F.when(_came_out_killed(bounds), killed))
+    is_over = _came_out_killed(bounds) | is_true(F.col("is_superseded"))
+    ghost = F.coalesce("refused", F.when(is_over, killed))
     of_source = Window.partitionBy("source_partition", "source_offset").orderBy(
         "topic", "at_partition", "at_offset"
     )
     checked = (
-        suspicious.join(told, ["source_partition", "killed_by"], "left")
+        with_superseded(suspicious, frontiers)
+        .join(told, ["source_partition", "killed_by"], "left")
         .withColumn("ghost", F.when(F.col("unknown").isNull(), ghost))
         .withColumn("number", F.row_number().over(of_source))
     )

@@ -16,6 +16,7 @@ from delayd.audit.judging.texts import (
     clock_ms_of,
     delay_ms_of,
     due_ms_of,
+    exact_ms_of,
     is_delay,
     is_local,
 )
@@ -109,6 +110,17 @@ def wish_reason() -> Column:
         .when(window.isNotNull() & ~is_span(window, WINDOW_MS_MAX), "bad-window")
         .when(group.isNotNull() & control["id"].isNull(), "missing-id")
         .when(F.octet_length(group) > _GROUP_BYTES_MAX, "bad-group")
+    )
+
+
+def debounce_reason() -> Column:
+    """Return why a debounce says no delay, or no longest wait."""
+    control = F.col("control")
+    delay, max_wait = control["delay"], control["max_wait"]
+    return (
+        F.when(delay.isNull() | max_wait.isNull(), "missing-due")
+        .when(~is_delay(delay), "bad-delay")
+        .when(~is_delay(max_wait) | (exact_ms_of(max_wait) < exact_ms_of(delay)), "bad-max-wait")
     )
 
 

@@ -15,7 +15,7 @@ from replication.settings import Settings
 
 LIVE: Final = (
     "due_ms bigint, offset bigint, digest bigint, is_continued boolean, origin bigint,"
-    " goes_on boolean, is_local boolean"
+    " goes_on boolean, is_local boolean, since_ms bigint, waits boolean"
 )
 """Live messages."""
 HELD: Final = f"{LIVE}, new_ms bigint"

@@ -13,19 +13,35 @@ It shares nothing with `replication/` but the cluster's settings.
 Source: docs/reference/requests.md, "Operations"; docs/design/frontier.md, "Ids".
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import PLACE, as_table, few, is_true, padded
+from delayd.audit.judging.debounces import (
+    due_ms,
+    gives_way,
+    is_quiet,
+    left_live,
+    run_ms,
+    takes_held,
+)
+from delayd.audit.judging.debounces import waits as waits_for_its_turn
+from delayd.audit.judging.folding import (
+    UNDONE,
+    empty,
+    killed_last,
+    latest,
+    let,
+    offsets,
+    undone_after,
+)
 from delayd.audit.judging.held import HELD, LIVE, MOVES, UNMOVED, counting, held_after, move, moved
 from delayd.audit.judging.request_counts import RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
 
-LIVE_MAX: Final = 64
 REDRIVES_MAX: Final = 32
 REDRIVE_MEMORY_MS: Final = 30 * 24 * 60 * 60 * 1000
 
@@ -34,16 +50,13 @@ CHUNK: Final = 256
 
 _KILLED: Final = "due_ms bigint, offset bigint"
 _DOOMED: Final = "due_ms bigint, offset bigint, digest bigint"
-_UNDONE: Final = "source string, last_ms bigint"
 _KILL: Final = "offset bigint, append_ms bigint, op string, offsets array<bigint>"
 _REPLACED: Final = "offset bigint, log_ms bigint, killed array<bigint>"
 _DECISION: Final = (
     "stored boolean, answer string, is_refused boolean, killed array<bigint>,"
     " killed_before array<bigint>, repeats bigint, repeats_ms bigint, marks int,"
-    " is_held boolean, new_dues_ms array<bigint>"
+    " is_held boolean, new_dues_ms array<bigint>, is_quiet boolean, own_rank_ms bigint"
 )
-
-Let = Callable[[Column], Column]
 
 
 def logged_of(
@@ -98,7 +111,7 @@ def _with_again(redrives: DataFrame) -> DataFrame:
     there."""
     grouped = _gathered(redrives, "redrive")
     last = F.lit(None).cast("bigint")
-    nothing = F.struct(last.alias("last_ms"), _empty("boolean").alias("again"))
+    nothing = F.struct(last.alias("last_ms"), empty("boolean").alias("again"))
 
     def take(state: Column, row: Column) -> Column:
         is_again = is_true(state["last_ms"] + REDRIVE_MEMORY_MS >= row["log_ms"])
@@ -125,7 +138,8 @@ def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
     decisions = F.when(F.size("rows") == 1, alone).otherwise(fold)
     each = F.explode(F.arrays_zip("rows", decisions.alias("decisions")))
     decided = grouped.select(each.alias("each")).select("each.rows.*", "each.decisions.*")
-    return as_table(decided, LOGGED)
+    due = {name: F.coalesce("own_rank_ms", name) for name in ("due_ms", "planned_ms", "rank_ms")}
+    return as_table(decided, LOGGED, **due)
 
 
 def _gathered(rows: DataFrame, name: str) -> DataFrame:
@@ -138,9 +152,9 @@ def _gathered(rows: DataFrame, name: str) -> DataFrame:
 def _alone(row: Column) -> Column:
     """Return the decision about the only request under an id."""
     op = row["op"]
-    is_mark = op.isin("cancel", "replace", *MOVES)
+    is_mark = op.isin("cancel", "replace", "debounce", *MOVES)
     is_again = (op == "redrive") & (row["again"] != "no")
-    nothing = F.when(is_mark, _empty("bigint"))
+    nothing = F.when(is_mark, empty("bigint"))
     return F.struct(
         (~op.isin("cancel", *MOVES) & ~is_again).alias("stored"),
         F.when(is_again, "duplicate").alias("answer"),
@@ -153,8 +167,10 @@ def _alone(row: Column) -> Column:
         F.lit(None).cast("bigint").alias("repeats"),
         F.lit(None).cast("bigint").alias("repeats_ms"),
         F.lit(None).cast("boolean").alias("is_held"),
-        F.when(op.isin(*MOVES), _empty("bigint")).alias("new_dues_ms"),
+        F.when(op.isin(*MOVES), empty("bigint")).alias("new_dues_ms"),
         F.when(op.isin(*MOVES), F.lit(False)).alias("is_taken"),
+        F.when(op == "debounce", F.lit(True)).alias("is_quiet"),
+        F.lit(None).cast("bigint").alias("own_rank_ms"),
     )
 
 
@@ -164,29 +180,29 @@ def _fold(rows: Column, settings: Settings) -> Column:
     numbers = F.sequence(F.lit(0), F.floor((count - 1) / CHUNK).cast("int"))
     chunks = F.transform(numbers, lambda number: F.slice(rows, number * CHUNK + 1, CHUNK))
     start = F.struct(
-        _empty(f"struct<{LIVE}>").alias("live"),
-        _empty(f"struct<{HELD}>").alias("held"),
+        empty(f"struct<{LIVE}>").alias("live"),
+        empty(f"struct<{HELD}>").alias("held"),
         F.lit(None).cast("bigint").alias("held_by"),
-        _empty(f"struct<{_KILLED}>").alias("killed"),
-        _empty(f"struct<{_DOOMED}>").alias("doomed"),
-        _empty(f"struct<{_UNDONE}>").alias("undone"),
+        empty(f"struct<{_KILLED}>").alias("killed"),
+        empty(f"struct<{_DOOMED}>").alias("doomed"),
+        empty(f"struct<{UNDONE}>").alias("undone"),
         F.lit(None).cast(f"struct<{_REPLACED}>").alias("replaced"),
         F.lit(0).alias("marks"),
-        _empty(f"struct<{_KILL}>").alias("kills"),
-        _empty(f"struct<{_DECISION}>").alias("decisions"),
+        empty(f"struct<{_KILL}>").alias("kills"),
+        empty(f"struct<{_DECISION}>").alias("decisions"),
     )
 
     def take(state: Column, row: Column) -> Column:
-        return _let(
+        return let(
             _outcome(state, row, settings),
             lambda what: _after(state, row, what, settings),
         )
 
     def take_chunk(state: Column, chunk: Column) -> Column:
-        begun = state.withField("kills", _empty(f"struct<{_KILL}>")).withField(
-            "decisions", _empty(f"struct<{_DECISION}>")
+        begun = state.withField("kills", empty(f"struct<{_KILL}>")).withField(
+            "decisions", empty(f"struct<{_DECISION}>")
         )
-        return _let(
+        return let(
             F.aggregate(chunk, begun, take),
             lambda after: after.withField(
                 "kills", F.concat(state["kills"], after["kills"])
@@ -251,6 +267,7 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
         F.when(op == "schedule", schedule)
         .when(_is_repeatable(row) & is_repeated, "again")
         .when(op.isin("cancel", "replace"), "mark")
+        .when(op == "debounce", "debounce")
         .when(op.isin(*MOVES), move(state, row, pending, settings))
         .when(op == "redrive", redrive)
         .otherwise(continued)
@@ -267,48 +284,60 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
     id_memory_ms = settings.id_memory_ms
     killed = state["killed"]
     is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
-    is_mark = is_move | (what == "mark")
+    is_debounce = what == "debounce"
+    is_mark = is_move | (what == "mark") | is_debounce
     is_replace = row["op"] == "replace"
     of_move = moved(state, row, settings.max_delay_ms)
     of_held = F.transform(state["held"], lambda each: each.dropFields("new_ms"))
-    live = F.when(is_mark, F.concat(of_held, state["live"])).otherwise(state["live"])
+    live = (
+        F.when(is_debounce, gives_way(state, row))
+        .when(is_mark, F.concat(of_held, state["live"]))
+        .otherwise(state["live"])
+    )
+    is_kill = is_mark & (~is_debounce | (F.size(live) > 0))
     doomed = F.transform(
         F.filter(live, lambda each: each["is_continued"]),
-        lambda each: each.dropFields("is_continued", "origin", "goes_on", "is_local"),
+        lambda each: each.dropFields(
+            "is_continued", "origin", "goes_on", "is_local", "since_ms", "waits"
+        ),
     )
-    kill = F.struct(row["offset"], row["append_ms"], row["op"], _offsets(live))
-    marks = state["marks"] + is_mark.cast("int")
+    kill = F.struct(row["offset"], row["append_ms"], row["op"], offsets(live))
+    marks = state["marks"] + is_kill.cast("int")
     decision = _decided(state, row, what, live, marks, of_move)
-    message, others = _stored(live, state["doomed"], row, is_stored)
+    message, others = _stored(live, state, row, is_stored)
+    with_debounce = latest(F.array_sort(F.array_append(left_live(state, row), message)))
     after_mark = {
-        "live": F.when(is_replace, F.array(message)).otherwise(_empty(f"struct<{LIVE}>")),
-        "killed": F.when(is_move, killed).otherwise(
-            _killed_last(live, killed, row["log_ms"], id_memory_ms)
+        "live": F.when(is_replace, F.array(message))
+        .when(is_debounce, with_debounce)
+        .otherwise(empty(f"struct<{LIVE}>")),
+        "killed": F.when(is_move | ~is_kill, killed).otherwise(
+            killed_last(live, killed, row["log_ms"], id_memory_ms)
         ),
         "doomed": F.concat(state["doomed"], doomed),
-        "kills": F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>")),
-        "replaced": F.when(
+        "kills": F.when(
+            is_kill, F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>"))
+        ).otherwise(state["kills"]),
+        "replaced": F.when(is_debounce, state["replaced"]).when(
             _is_repeatable(row),
-            F.struct(row["offset"], row["log_ms"], _offsets(live)),
-        ).cast(f"struct<{_REPLACED}>"),
+            F.struct(row["offset"], row["log_ms"], offsets(live)).cast(f"struct<{_REPLACED}>"),
+        ),
     }
     after = {name: F.when(is_mark, it).otherwise(state[name]) for name, it in after_mark.items()}
     after["live"] = F.when(
-        is_stored, _latest(F.array_sort(F.array_append(others, message)))
+        is_stored, latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
-    held = F.when(is_move, of_move).when(is_mark, _empty(f"struct<{HELD}>"))
-    held = held.otherwise(held_after(state["held"], row, message, is_held))
+    is_free = is_mark & (~is_debounce | takes_held(state, row))
+    kept = held_after(state["held"], row, message, is_held)
+    held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>")).otherwise(kept)
     return F.struct(
         after["live"].alias("live"),
         held.alias("held"),
-        F.when(is_move, row["offset"]).when(~is_mark, state["held_by"]).alias("held_by"),
+        F.when(is_move, row["offset"]).when(~is_free, state["held_by"]).alias("held_by"),
         *(after[name].alias(name) for name in ("killed", "doomed")),
-        _undone_after(state["undone"], row, what).alias("undone"),
-        after["replaced"].alias("replaced"),
-        marks.alias("marks"),
-        after["kills"].alias("kills"),
-        decisions.alias("decisions"),
+        undone_after(state["undone"], row, what).alias("undone"),
+        *(after["replaced"].alias("replaced"), marks.alias("marks")),
+        *(after["kills"].alias("kills"), decisions.alias("decisions")),
     )
 
 
@@ -317,64 +346,49 @@ def _decided(
 ) -> Column:
     """Return the decision about a request of which `what` became; `live`: what a marker kills."""
     is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
-    is_mark, is_replace = is_move | (what == "mark"), row["op"] == "replace"
+    is_debounce = what == "debounce"
+    is_mark = is_move | is_debounce | (what == "mark")
+    stores = is_debounce | (row["op"] == "replace")
     killed = state["killed"]
     is_again, replaced = what == "again", state["replaced"]
     return F.struct(
-        is_stored | is_held | (is_mark & is_replace),
+        is_stored | is_held | (is_mark & stores),
         F.when(is_again, "duplicate").when(what.isin("duplicate", "conflict", *UNMOVED), what),
         what == "refused",
-        F.when(is_mark, _offsets(live)).when(is_again, replaced["killed"]),
-        F.when(is_mark, _offsets(killed)).when(is_again, _empty("bigint")),
+        F.when(is_mark, offsets(live)).when(is_again, replaced["killed"]),
+        F.when(is_mark, offsets(killed)).when(is_again, empty("bigint")),
         F.when(is_again, replaced["offset"]),
         F.when(is_again, replaced["log_ms"]),
         marks,
         F.when(is_held, True),
         F.when(is_move, F.transform(of_move, lambda each: each["new_ms"])),
+        F.when(is_debounce, is_quiet(live)),
+        F.when(is_debounce, due_ms(state, row)),
     )
 
 
-def _stored(live: Column, doomed: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
+def _stored(live: Column, state: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
     """Return a request as a live message, and the live ones beside it: not what it continues."""
+    is_debounce = row["op"] == "debounce"
     is_continue = (row["op"] == "continue") & is_stored
     digests = (
         F.get(F.filter(those, lambda each: each["offset"] == row["continues"]), F.lit(0))["digest"]
-        for those in (live, doomed)
+        for those in (live, state["doomed"])
     )
     digest = F.when(is_continue, F.coalesce(*digests)).otherwise(row["sent_hash"])
     message = F.struct(
-        row["rank_ms"].alias("due_ms"),
+        F.when(is_debounce, due_ms(state, row)).otherwise(row["rank_ms"]).alias("due_ms"),
         row["offset"].alias("offset"),
         digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
         F.when(is_continue, row["origin"]).otherwise(row["offset"]).alias("origin"),
         (is_true(row["goes_on"]) | is_true(row["is_open"])).alias("goes_on"),
         row["is_open"].alias("is_local"),
+        F.when(is_debounce, run_ms(state, row)).alias("since_ms"),
+        is_true(waits_for_its_turn(row)).alias("waits"),
     )
     others = F.filter(live, lambda message: message["offset"] != row["continues"])
     return message, F.when(is_continue, others).otherwise(live)
-
-
-def _undone_after(undone: Column, row: Column, what: Column) -> Column:
-    """Return the redrives whose source was refused under this id, and when they came again."""
-    is_stored = what == "stored"
-    is_known = F.exists(undone, lambda each: each["source"] == row["redrive"])
-    others = F.filter(undone, lambda each: each["source"] != row["redrive"])
-    redriven = F.struct(row["redrive"], F.when(is_stored, row["log_ms"]))
-    return F.when(
-        (row["op"] == "redrive") & ((what == "conflict") | (is_stored & is_known)),
-        F.array_append(others, redriven.cast(f"struct<{_UNDONE}>")),
-    ).otherwise(undone)
-
-
-def _killed_last(live: Column, killed: Column, log_ms: Column, id_memory_ms: int) -> Column:
-    """Return the last killed set after a cancel marker. What was due longer ago than ids are
-    remembered is added to it, and does not displace it."""
-    now = F.transform(
-        live, lambda each: F.struct(each["due_ms"].alias("due_ms"), each["offset"].alias("offset"))
-    )
-    is_remembered = F.exists(live, lambda each: each["due_ms"] + id_memory_ms >= log_ms)
-    return F.when(is_remembered, now).otherwise(_last(F.concat(killed, now)))
 
 
 def _killed(rows: Column, state: Column) -> Column:
@@ -382,7 +396,7 @@ def _killed(rows: Column, state: Column) -> Column:
     lists it."""
 
     def finish(decision: Column, row: Column) -> Column:
-        kill = F.get(state["kills"], decision["marks"])
+        kill = _first_kill(state["kills"], decision["marks"], row["offset"])
         is_killed = decision["stored"] & F.array_contains(kill["offsets"], row["offset"])
         # What a reschedule holds later ones may take over: the last one says what becomes of it.
         is_held = is_true(decision["is_held"])
@@ -417,32 +431,19 @@ def _killed(rows: Column, state: Column) -> Column:
                     ),
                 ),
             ).alias("is_taken"),
+            *(decision[name].alias(name) for name in ("is_quiet", "own_rank_ms")),
         )
 
     return F.zip_with(state["decisions"], rows, finish)
 
 
-def _offsets(items: Column) -> Column:
-    return F.transform(items, lambda each: each["offset"])
+def _first_kill(kills: Column, marks: Column, offset: Column) -> Column:
+    """Return the first kill behind a request that is of all that is live, or lists the request."""
+    first = F.get(kills, marks)
 
+    def counts(kill: Column) -> Column:
+        return (kill["op"] != "debounce") | F.array_contains(kill["offsets"], offset)
 
-def _latest(live: Column) -> Column:
-    """Return at most LIVE_MAX live messages: without the first that is of no such series."""
-    ends = F.transform(live, lambda each: ~is_true(each["goes_on"]))
-    first = F.greatest(F.array_position(ends, True).cast("int"), F.lit(1))
-    others = F.concat(F.slice(live, F.lit(1), first - 1), F.slice(live, first + 1, LIVE_MAX + 1))
-    return F.when(F.size(live) > LIVE_MAX, others).otherwise(live)
-
-
-def _last(items: Column) -> Column:
-    """Return at most LIVE_MAX, from the end."""
-    return F.when(F.size(items) > LIVE_MAX, F.slice(items, -LIVE_MAX, LIVE_MAX)).otherwise(items)
-
-
-def _let(value: Column, body: Let) -> Column:
-    """Return `body` of a value that is computed once, however often `body` uses it."""
-    return F.get(F.transform(F.array(value), body), F.lit(0))
-
-
-def _empty(kind: str) -> Column:
-    return F.array().cast(f"array<{kind}>")
+    # Later ones are looked at only where a debounce has left it live.
+    others = F.filter(F.slice(kills, marks + 1, F.size(kills)), counts)
+    return F.when(counts(first), first).when(first.isNotNull(), F.get(others, F.lit(0)))

@@ -164,7 +164,8 @@ def _fate(bounds: Bounds) -> Column:
     )
     # It may have come too late, although it was appended before.
     may_be_gone = is_trimmed & (F.col("killed_ms") + MARK_HIDDEN_MS_MAX >= rank_ms)
-    killed = F.when(F.col("killed_op") == "replace", "replaced").otherwise("cancelled")
+    is_replaced = F.col("killed_op").isin("replace", "debounce")
+    killed = F.when(is_replaced, "replaced").otherwise("cancelled")
     # What a reschedule has killed goes on: with the step that passes it, if it did not come out.
     is_moving = is_true(F.col("killed_op").isin(*MOVES))
     is_passed = is_below(bounds.frontier.offsets, "killed_by")

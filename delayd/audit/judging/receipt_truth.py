@@ -37,7 +37,7 @@ def _is_true_mark(receipt: Column, bounds: Bounds) -> Column:
     that came too early is found elsewhere (verdicts.py)."""
     victims, before, named = F.col("victims"), F.col("before"), receipt["killed"]
     verdict, at_ms = receipt["verdict"], receipt["at_ms"]
-    is_replace = receipt["op"] == "replace"
+    is_replace = receipt["op"].isin("replace", "debounce")
 
     def counts(member: Column) -> Column:
         return counts_as_killed(member, bounds)

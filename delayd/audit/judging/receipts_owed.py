@@ -32,10 +32,12 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     op, answer = F.col("op"), F.col("answer")
     is_unmoved = is_true(answer.isin(*UNMOVED))
     is_move = op.isin(*MOVES) & ~is_unmoved
-    is_mark = op.isin("cancel", "replace")
     is_redrive = op == "redrive"
     is_all = F.lit(settings.receipts_written == RECEIPTS_ALL) & F.col("id").isNotNull()
-    is_told = (is_all | is_true(F.col("is_told"))) & (op == "schedule")
+    wants_all = is_all | is_true(F.col("is_told"))
+    is_loud = (op == "debounce") & (wants_all | ~is_true(F.col("is_quiet")))
+    is_mark = op.isin("cancel", "replace") | is_loud
+    is_told = wants_all & (op == "schedule")
     is_scheduled = F.col("stored") & (is_redrive | is_told)
     expected = (
         F.when(is_mark | is_move, "a verdict")

@@ -33,10 +33,12 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
+from delayd.audit.judging.debounces import max_wait_ms
 from delayd.audit.judging.header_reasons import (
     WINDOW_MS_MAX,
     asks_local,
     by_ms,
+    debounce_reason,
     local_reason,
     new_due_reason,
     series_reason,
@@ -75,10 +77,12 @@ _TRACING: Final = (
 )
 _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
-    *("window", "group", "cron", "zone", "until", "catchup", "by"),
+    *("window", "group", "cron", "zone", "until", "catchup", "by", "max_wait"),
 )
 _OF_MOVES: Final = {"moved_by": "moved_by", "own_ms": "moved"}
-_MARKS: Final = ("cancel", "replace", *MOVES)
+_NOT_OF_A_DEBOUNCE: Final = ("due", "level", "window", "cron", "zone", "until", "catchup", "by")
+_NEW_OPS: Final = (*MOVES, "debounce")
+_MARKS: Final = ("cancel", "replace", *_NEW_OPS)
 
 
 def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = None) -> DataFrame:
@@ -140,18 +144,18 @@ def barriers_of(requests: DataFrame) -> tuple[Barrier, ...]:
 def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
     control, op = F.col("control"), F.col("op")
     is_reject, is_internal = op == "reject", op == "continue"
-    is_message = op.isin("schedule", "replace", "redrive", "continue")
+    is_message = op.isin("schedule", "replace", "redrive", "continue", "debounce")
     key, topic, partition = F.col("sent_key"), control["topic"], F.col("asked_partition")
-    next_due_ms = F.when(is_internal, whole_number(control["next_due"]))
-    stands_ms = F.greatest(F.coalesce(next_due_ms, "planned_ms"), F.col("append_ms"))
+    next_ms = F.when(is_internal, whole_number(control["next_due"]))
+    stands_ms = F.greatest(F.coalesce(next_ms, "planned_ms"), F.col("append_ms"))
     due_name = F.when(control["due"].isNotNull(), "due").when(control["delay"].isNotNull(), "delay")
     due_text = F.coalesce(control["due"], control["delay"], control["level"], control["cron"])
     headers = F.when(is_steady, _counted_headers_hash(settings)).otherwise(F.col("headers_hash"))
-    is_series = control["cron"].isNotNull()
+    is_series, max_wait = control["cron"].isNotNull(), control["max_wait"]
     sent = together(
         *(topic, bytes_hash(key), "value_hash", headers, partition, due_name, due_text),
         *(control[name] for name in ("late", "window", "group", "zone", "until", "catchup")),
-        is_series,
+        *(is_series, max_wait),
     )
     of_message = {
         "topic": topic,
@@ -184,8 +188,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "has_own_time": F.when(op == "replace", due_name.eqNullSafe(F.lit("due")) & ~asks_local()),
         "rules": F.when(op == "switch", _switch_version()),
         "is_told": F.when(is_message, control["receipt"].isNotNull()),
-        "late_ms": F.when(is_message, delay_ms_of(control["late"])),
-        "window_ms": F.when(is_message, delay_ms_of(control["window"])),
+        **{f"{n}_ms": F.when(is_message, delay_ms_of(control[n])) for n in ("late", "window")},
         "planned_ms": F.when(is_message, F.col("planned_ms")),
         "group": F.when(is_message, control["group"]),
         **{name: F.when(is_message & is_series, each) for name, each in of_series().items()},
@@ -196,6 +199,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         "by_ms": F.when(op == "reschedule", by_ms()),
         **{name: F.when(is_internal, whole_number(control[of])) for name, of in _OF_MOVES.items()},
         "ordered": F.when(op == "hold", control["hold"]),
+        "max_wait_ms": F.when(op == "debounce", max_wait_ms()),
     }
 
 
@@ -231,7 +235,7 @@ def _is_internal() -> Column:
 
 def _op_of(text: Column, redrive: Column) -> Column:
     schedule = F.when(redrive.isNull(), "schedule").otherwise("redrive")
-    is_known = text.isin("cancel", "replace") | (text.isin(*MOVES) & F.col("knows_moves"))
+    is_known = text.isin("cancel", "replace") | (text.isin(*_NEW_OPS) & F.col("knows_moves"))
     return F.when(is_known, text).otherwise(schedule)
 
 
@@ -329,11 +333,13 @@ def _op_reason() -> Column:
     others = F.coalesce(*(control[name] for name in _NOT_OF_A_CANCEL)).isNotNull()
     takes = ("due", "delay", "by")
     not_a_time = [control[name] for name in _NOT_OF_A_CANCEL if name not in takes]
-    is_mark = op.isin("cancel", "replace") | (op.isin(*MOVES) & F.col("knows_moves"))
+    is_mark = op.isin("cancel", "replace") | (op.isin(*_NEW_OPS) & F.col("knows_moves"))
+    not_debounced = F.coalesce(*(control[name] for name in _NOT_OF_A_DEBOUNCE)).isNotNull()
     is_too_much = is_mark & (
         control["redrive"].isNotNull()
         | (op.isin("cancel", "fire") & others)
         | ((op == "reschedule") & F.coalesce(*not_a_time).isNotNull())
+        | ((op == "debounce") & not_debounced)
     )
     return F.when(~is_mark & (op != "schedule"), "bad-op").when(is_too_much, "unexpected-header")
 
@@ -352,9 +358,12 @@ def _id_reason(settings: Settings) -> Column:
 def _message_reason(settings: Settings) -> Column:
     op = F.col("control.op")
     is_cancel, is_move = is_true(op == "cancel"), is_true(op.isin(*MOVES))
+    is_debounce = is_true(op == "debounce")
+    others = F.coalesce(F.col("control.by"), F.when(~is_debounce, F.col("control.max_wait")))
+    times = F.coalesce(series_reason(), local_reason(), _due_reason())
     reasons = (
-        F.when(F.col("control.by").isNotNull(), "unexpected-header"),
-        *(_topic_reason(settings), series_reason(), local_reason(), _due_reason()),
+        F.when(others.isNotNull(), "unexpected-header"),
+        *(_topic_reason(settings), F.when(is_debounce, debounce_reason()).otherwise(times)),
         *(wish_reason(), _far_reason(settings)),
         *(_partition_reason(), _redrive_reason()),
     )

@@ -98,6 +98,16 @@ def delay_ms_of(text: Column) -> Column:
     return F.try_multiply(number, factor)
 
 
+def exact_ms_of(text: Column) -> Column:
+    """Milliseconds that a `delayd-delay` names, however many (decimal)."""
+    number = F.regexp_extract(text, r"\A([0-9]{1,15})", 1).try_cast("decimal(15,0)")
+    unit = F.regexp_extract(text, "([a-z]+)", 1)
+    factor = F.lit(None).cast("decimal(9,0)")
+    for name, unit_ms in _UNITS_MS.items():
+        factor = F.when(unit == name, F.lit(unit_ms).cast("decimal(9,0)")).otherwise(factor)
+    return number * factor
+
+
 def level_ms_of(text: Column) -> Column:
     """Milliseconds that a `delayd-level` stands for."""
     level = whole_number(text, DIGITS_MAX)

@@ -46,7 +46,7 @@ _WISHES: Final = ("receipt", "late", "window")
 """Requests may have them since rules version 5."""
 _SERIES: Final = ("cron", "zone", "until", "catchup")
 """Requests may have them since rules version 6."""
-_MOVES: Final = ("by",)
+_MOVES: Final = ("by", "max-wait")
 _GROUP: Final = ("group",)
 """Requests may have these since rules version 7."""
 _PLANNED: Final = ("cron", "zone", "until", "late")

@@ -3,8 +3,9 @@
 A schedule without an id is stored whatever came before, and a request that is refused never is:
 for these the record alone decides. Of others it tells only what they look like if they are stored.
 
-It has no word on a record that claims to be the master's and proves it by no key that this node
-has: it may have been stored under a key that was taken away since (`delayd.config.cluster_key`).
+It has no word on a debounce, whose due time depends on those before it; nor on a record that claims
+to be the master's and proves it by no key that this node has: it may have been stored under a key
+that was taken away since (`delayd.config.cluster_key`).
 """
 
 from contextlib import closing, suppress
@@ -63,9 +64,11 @@ class BufferLog:
 
 def logged_of(record: Record, limits: RequestLimits, lanes: int) -> Logged | None:
     """Return what a record says of the message that it may have become; None if its proof is of no
-    key that this node knows."""
+    key that this node knows, and of a debounce."""
     request = parse(record, limits)
     if isinstance(request, Reject) and request.reason is Reason.BAD_PROOF:
+        return None
+    if not isinstance(request, Reject) and request.op is Op.DEBOUNCE:
         return None
     if isinstance(request, Reject) or request.op not in _STORING:
         return Logged(None, is_stored=False)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
-from delayd.node.replica.cancel_marks import Judged, Moved, cancel_marker_of
+from delayd.node.replica.cancel_marks import Judged, Moved, cancel_marker_of, last_markers
 from delayd.node.replica.replica import Replica
 from delayd.request import id_of
 from delayd.runtime import native
@@ -163,7 +163,7 @@ class Planner:
         markers: list[Frame] = []
         for frame in self._wheel.read(plan.replies):
             (markers if frame.kind == FrameKind.CANCEL_MARKER else replies).append(frame)
-        last = {(frame.partition, frame.body[1]): frame.offset for frame in markers}
+        last = last_markers(markers)
         judged = [
             self._judge(frame, plan, last[frame.partition, frame.body[1]]) for frame in markers
         ]

@@ -17,7 +17,7 @@ _CANCEL_OP: Final = Op.CANCEL
 _OPS: Final[dict[Op, IngestOp]] = {
     op: IngestOp[op.name] for op in Op if op not in (Op.FIRE, Op.HOLD)
 }
-_RESCHEDULE, _FIRE = Op.RESCHEDULE, Op.FIRE
+_RESCHEDULE, _FIRE, _CONTINUE = Op.RESCHEDULE, Op.FIRE, Op.CONTINUE
 
 
 def asked_of(request: Request, lanes: int) -> Asked:
@@ -44,7 +44,15 @@ def asked_of(request: Request, lanes: int) -> Asked:
         goes_on=_goes_on(request),
         moved_by=request.moved_by,
         follows=request.follows,
+        max_wait_ms=request.max_wait_ms,
+        waits=request.op is _CONTINUE and _waits(request),
     )
+
+
+def _waits(request: Request) -> bool:
+    """Return whether a continuation is of a message that was due, and only deferred."""
+    is_single = request.series is None and request.local is None
+    return is_single and request.attempt == 0 and request.moved_by < 0
 
 
 def _goes_on(request: Request) -> int:

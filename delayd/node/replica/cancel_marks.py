@@ -3,11 +3,13 @@
     body = (is_replace, id, as_of_ms, [[due_ms, offset, lane, origin]...] killed,
             the same of the id's last killed set before, asked due ms of a replace or nil
             [, offset of the replace that it repeats
-            [, [is_fire, [[old due ms, new due ms]...]] of a reschedule: for each of killed]])
+            [, [is_fire, [[old due ms, new due ms]...]] of a reschedule: for each of killed
+            [, true of a debounce]]])
 
 Source: docs/design/frontier.md, "Verdicts".
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from delayd.request import Op, Verdict, receipt, source_of
@@ -16,6 +18,8 @@ from delayd.wheel.frame import FORM_OF, PackedFrame, encode_fields
 from replication.ids import KilledMessage, Settlement
 from replication.verdict import CancelMarker, Judgement, Move, Outcome
 
+MOVE: Final = 7
+"""Where a body says that it is of a reschedule or a debounce; others are shorter."""
 SOURCES_NAMED_MAX = 3
 """Sources that a detail names; `killed` has all that were killed."""
 _FORM: Final = FORM_OF[FrameKind.CANCEL_MARKER]
@@ -49,6 +53,8 @@ def cancel_marker_body(marker: CancelMarker, id: str, due_ms: int | None) -> tup
     repeats: tuple[Any, ...] = () if marker.repeats < 0 else (marker.repeats,)
     if marker.move is not None:
         repeats = (marker.repeats, marker.move)
+    if marker.is_debounce:
+        repeats = (marker.repeats, None, True)
     return (
         marker.is_replace,
         id,
@@ -79,7 +85,7 @@ def packed_cancel(
 def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
     """Return the marker that a frame keeps, its id, and the asked due time of a replace."""
     is_replace, id, as_of_ms, killed, killed_before, due_ms, *more = frame.body
-    repeats, move = (*more, None, None)[:2]
+    repeats, move, is_debounce = (*more, None, None, None)[:3]
     marker = CancelMarker(
         is_replace,
         frame.partition,
@@ -89,8 +95,27 @@ def cancel_marker_of(frame: Frame) -> tuple[CancelMarker, str, int | None]:
         tuple(KilledMessage(*m) for m in killed_before),
         -1 if repeats is None else repeats,
         None if move is None else Move(*move),
+        bool(is_debounce),
     )
     return marker, id, due_ms
+
+
+def last_markers(frames: Iterable[Frame]) -> dict[tuple[int, str], int]:
+    """Return the offset of the last of these markers of each partition and id, but for debounces
+    that leave what a reschedule among them holds."""
+    last: dict[tuple[int, str], int] = {}
+    held: dict[tuple[int, str], set[int]] = {}
+    for frame in frames:
+        place = frame.partition, frame.body[1]
+        if len(frame.body) > MOVE:
+            marker, *_ = cancel_marker_of(frame)
+            asked_at = {message.asked_at for message in marker.killed}
+            if marker.is_debounce and place in held and asked_at.isdisjoint(held[place]):
+                continue
+            if marker.move is not None:
+                held[place] = asked_at
+        last[place] = frame.offset
+    return last
 
 
 def receipt_of(judged: Judged) -> tuple[Any, ...]:
@@ -114,6 +139,8 @@ def receipt_of(judged: Judged) -> tuple[Any, ...]:
 def _op_of(marker: CancelMarker) -> Op:
     if marker.move is not None:
         return Op.FIRE if marker.move.is_fire else Op.RESCHEDULE
+    if marker.is_debounce:
+        return Op.DEBOUNCE
     return Op.REPLACE if marker.is_replace else Op.CANCEL
 
 

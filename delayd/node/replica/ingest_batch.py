@@ -12,22 +12,19 @@ from typing import Any
 from delayd.bus import Record
 from delayd.node.replica.asking import REJECT, SETTLE, SWITCH, asked_of
 from delayd.node.replica.cancel_marks import cancel_marker_body, packed_cancel
+from delayd.node.replica.debouncing import debounce_body_of, in_doubt
 from delayd.node.replica.noted_kills import NotedKills
-from delayd.node.replica.refusals import receipt_for, refusal_of, unmoved_of
+from delayd.node.replica.refusals import refusal_of, unmoved_of
+from delayd.node.replica.replies import Replies
 from delayd.node.replica.rescheduling import WRITES_MESSAGES, in_part, marker_body_of
 from delayd.node.replica.unknown_past import WHOLE_PAST, Past
 from delayd.request import (
     Op,
     Reject,
     Request,
-    Verdict,
     message_body,
     offset_of,
     order_body,
-    pending_reply_body,
-    reject_body,
-    reject_receipt,
-    source_of,
 )
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
@@ -90,6 +87,7 @@ class IngestBatch:
         self.states = list(states)
         self.frames: list[Frame | PackedFrame] = []
         """In the order of the records."""
+        self._replies = Replies(self.frames, covered)
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
         self._remembered: dict[tuple[int, bytes], Remembered] = {}
         """What was known before the batch, as far as it was asked for."""
@@ -156,12 +154,14 @@ class IngestBatch:
             self._continue(record, request)
         elif request.op is Op.RESCHEDULE or request.op is Op.FIRE:
             self._reschedule(record, request)
+        elif request.op is Op.DEBOUNCE:
+            self._debounce(record, request)
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
         elif request.op is Op.SWITCH or request.order is not None:
             self._decide(record, SWITCH, Known())
             if request.order is not None:
-                self._file(record, FrameKind.PENDING_REPLY, order_body(request.order))
+                self._replies.file(record, FrameKind.PENDING_REPLY, order_body(request.order))
         elif request.op is Op.SETTLE:
             self._settle(record, request)
         else:
@@ -207,7 +207,7 @@ class IngestBatch:
 
     def _reject(self, record: Record, reject: Reject) -> None:
         self._decide(record, REJECT, Known())
-        self._reply_reject(record, reject)
+        self._replies.reject(record, reject)
 
     def _schedule_without_id(self, record: Record, request: Request) -> None:
         partition = record.partition
@@ -222,7 +222,7 @@ class IngestBatch:
         assert request.topic is not None, "a schedule has a target"
         self._store(record, request, lane_of(request.topic, self._settings.lanes), rank)
         if request.is_told:
-            self._confirm(record, request)
+            self._replies.confirm(record, request)
 
     def _schedule(self, record: Record, request: Request, id: str) -> None:
         before = self._state(record.partition, id_name(id))
@@ -238,7 +238,7 @@ class IngestBatch:
         self._note_id(record, request, decision)
         self._store(record, request, asked.lane, decision.rank)
         if request.is_told or self._settings.receipts_written == RECEIPTS_ALL:
-            self._confirm(record, request)
+            self._replies.confirm(record, request)
 
     def _cancel_or_replace(self, record: Record, request: Request) -> None:
         assert request.id is not None, "a cancel marker is about an id"
@@ -251,10 +251,10 @@ class IngestBatch:
             self._store(record, request, asked.lane, decision.rank)
         is_replace = request.op is _REPLACE
         as_of_ms = decision.state.as_of_ms(record.append_ms)
-        killed = decision.killed, before.killed, decision.repeats, None
+        killed = decision.killed, before.killed, decision.repeats, None, False
         marker = (is_replace, record.partition, record.offset, as_of_ms, *killed)
         due_ms = request.asked_due_ms if is_replace else None
-        self._file(
+        self._replies.file(
             record, _MARKER, cancel_marker_body(_made(CancelMarker, marker), request.id, due_ms)
         )
 
@@ -263,13 +263,29 @@ class IngestBatch:
         decision = self._decide(record, asked := asked_of(request, 0), Known(before))
         if decision.reply is not PendingReply.CANCEL_MARKER:
             reject = unmoved_of(request, decision.reply, self._settings.max_delay_ms)
-            self._reply_reject(record, reject)
+            self._replies.reject(record, reject)
             return
         body = marker_body_of(record, request, asked, decision, before)
         if self._past.hides_held(record, asked, decision, before, self.covered):
             decision = in_part(decision, record.offset)
         self._note_id(record, request, decision)
-        self._file(record, _MARKER, body, WRITES_MESSAGES)
+        self._replies.file(record, _MARKER, body, WRITES_MESSAGES)
+
+    def _debounce(self, record: Record, request: Request) -> None:
+        before = self._state(record.partition, id_name(request.id or ""))
+        asked = asked_of(request, self._settings.lanes)
+        decision = self._decide(record, asked, Known(before))
+        rank = decision.rank
+        assert rank is not None, "a debounce is stored"
+        request = request._replace(asked_due_ms=rank.due_ms)
+        due_ms = due_of(asked.due_ms, record.append_ms)
+        if self._past.hides_debounce(record, due_ms, decision, before, self.covered):
+            decision = in_doubt(decision, record.offset)
+        self._note_id(record, request, decision)
+        self._store(record, request, asked.lane, rank)
+        is_told = request.is_told or self._settings.receipts_written == RECEIPTS_ALL
+        if is_told or decision.reply is PendingReply.CANCEL_MARKER:
+            self._replies.file(record, _MARKER, debounce_body_of(record, request, decision, before))
 
     def _cancel(
         self, partition: int, offset: int, append_ms: int, as_of_ms: int, name: bytes
@@ -345,7 +361,7 @@ class IngestBatch:
         assert decision.redriven is not None, "a redrive that is stored is remembered"
         self._changed[partition, name] = (decision.redriven, REDRIVE_MEMORY_MS)
         self._store(record, request, asked.lane, decision.rank)
-        self._confirm(record, request)
+        self._replies.confirm(record, request)
 
     def _settle(self, record: Record, request: Request) -> None:
         self._decide(record, SETTLE, Known())
@@ -424,27 +440,11 @@ class IngestBatch:
             frame = (due_ms, partition, offset, lane, _MESSAGE, record.append_ms, body)
             self.frames.append(_made(Frame, frame))
 
-    def _confirm(self, record: Record, request: Request) -> None:
-        self._reply(record, receipt_for(record, request, Verdict.SCHEDULED))  # It is stored.
-
     def _refuse(
         self, record: Record, request: Request, decision: Decision, before: IdState
     ) -> None:
         name = redrive_name(request.redrive or "")
         redriven = NOTHING if request.redrive is None else self._state(record.partition, name)
         keep_ms = self._settings.id_memory_ms
-        self._reply(record, *refusal_of(record, request, decision, before, redriven, keep_ms))
-
-    def _reply_reject(self, record: Record, reject: Reject) -> None:
-        source = source_of(record.partition, record.offset)
-        self._reply(record, reject_receipt(reject, source=source), reject_body(record, reject))
-
-    def _reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
-        self._file(record, FrameKind.PENDING_REPLY, pending_reply_body(dead=dead, receipt=told))
-
-    def _file(self, record: Record, kind: FrameKind, body: _Body, lane: int = 0) -> None:
-        """Keep a reply for the step that passes it, unless an old frontier has passed it."""
-        partition, offset, append_ms = record.partition, record.offset, record.append_ms
-        if self.covered is None or offset >= self.covered.offsets[partition]:
-            frame = (append_ms, partition, offset, lane, kind, append_ms, body)
-            self.frames.append(_made(Frame, frame))
+        told, dead = refusal_of(record, request, decision, before, redriven, keep_ms)
+        self._replies.reply(record, told, dead)

@@ -28,6 +28,7 @@ class WholePast:
         return False
 
     hides_continuation = hides_redrive = hides_held = check_marker = hides_schedule
+    hides_debounce = hides_schedule
 
 
 WHOLE_PAST = WholePast()
@@ -103,6 +104,22 @@ class UnknownPast:
         self.check_marker(record, asked, decision, before, covered)
         as_of_ms = decision.state.as_of_ms(record.append_ms)
         return as_of_ms <= self._counts_until_ms(record, before)
+
+    def hides_debounce(
+        self,
+        record: Record,
+        due_ms: int,
+        decision: Decision,
+        before: IdState,
+        covered: Frontier | None,
+    ) -> bool:
+        """Return whether a trimmed record may have begun the run of a debounce, or be killed by it;
+        raise LogNotEnoughError if that makes a difference. `due_ms`: it is due then or before."""
+        as_of_ms = decision.state.as_of_ms(record.append_ms)
+        if as_of_ms > self._counts_until_ms(record, before):
+            return False
+        self._require_settled(record, due_ms + self._id_memory_ms, covered)
+        return True
 
     def _counts_until_ms(self, record: Record, before: IdState) -> int:
         """Return until when a trimmed record may decide what a marker does."""

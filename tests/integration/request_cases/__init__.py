@@ -6,6 +6,7 @@
 | `making.py` | how those of headers are put together |
 | `targets.py`, `times.py`, `operations.py` | each header good, at its edge, and bad |
 | `moves.py` | other due times |
+| `debounces.py` | the last of several messages |
 | `groups.py` | names that messages share |
 | `local_times.py` | due times by the clock of a zone |
 | `wishes.py`, `series.py`, `others.py` | the same of other headers |
@@ -16,6 +17,7 @@ of them (tests/unit/request/test_request_cases_page.py).
 """
 
 from request_cases.case import Case
+from request_cases.debounces import max_wait_cases, op_debounce_cases
 from request_cases.groups import group_cases
 from request_cases.local_times import local_time_cases
 from request_cases.moves import by_cases, op_move_cases
@@ -37,7 +39,9 @@ HEADER_CASES: tuple[Case, ...] = (
     *partition_cases(),
     *op_cases(),
     *op_move_cases(),
+    *op_debounce_cases(),
     *by_cases(),
+    *max_wait_cases(),
     *id_cases(),
     *redrive_cases(),
     *receipt_cases(),

@@ -70,6 +70,8 @@ class Delivered:
     """It has a window, and says where in it it was to come."""
     moved_by: int | None = None
     """The step by which it has the due time, if it was moved: `due` is as of that one."""
+    since: int | None = None
+    """The step that `due` is as of, if that is another one of its run."""
 
 
 @dataclass(frozen=True, slots=True)

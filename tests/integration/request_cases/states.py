@@ -27,7 +27,7 @@ from request_cases.case import (
 )
 
 SECTION = "Each operation in each state of the id"
-COLUMNS = ("the same again", "something else", "replace", "cancel", "redrive")
+COLUMNS = ("the same again", "something else", "replace", "debounce", "cancel", "redrive")
 
 TOPIC: Header = ("delayd-topic", b"orders")
 MISSING: Header = ("delayd-topic", b"no-such-topic")
@@ -39,6 +39,8 @@ NEWER = b"a newer dead letter"
 
 REPLACE: Header = ("delayd-op", b"replace")
 CANCEL: Header = ("delayd-op", b"cancel")
+DEBOUNCE: Header = ("delayd-op", b"debounce")
+MAX_WAIT: Header = ("delayd-max-wait", b"1ms")
 ARRIVES = Delivered(Span(1))
 LATER = "no-such-topic does not exist"
 
@@ -100,6 +102,7 @@ class State:
     cancel: Came
     other: Came = ARRIVED
     replace: Came = REPLACED_NOTHING
+    debounce: Came = ARRIVED
     redrive: Came = Came(ARRIVES, (Told("scheduled"),))
     sent: int = 0
     """The step that `the same again` repeats."""
@@ -122,6 +125,7 @@ STATES = (
         same=DUPLICATE,
         other=CONFLICT,
         replace=replaced(0),
+        debounce=replaced(0),
         cancel=cancelled(0),
     ),
     State(
@@ -151,6 +155,7 @@ STATES = (
         same=DUPLICATE,
         other=CONFLICT,
         replace=replaced(0),
+        debounce=replaced(0),
         cancel=cancelled(0),
         after=After.RETRIED,
     ),
@@ -198,6 +203,7 @@ STATES = (
         same=DUPLICATE,
         other=CONFLICT,
         replace=replaced(1),
+        debounce=replaced(1),
         cancel=cancelled(1),
         sent=1,
     ),
@@ -231,6 +237,7 @@ STATES = (
         same=DUPLICATE,
         other=CONFLICT,
         replace=replaced(0, 1),
+        debounce=replaced(0, 1),
         cancel=cancelled(0, 1),
     ),
     State(
@@ -240,6 +247,7 @@ STATES = (
         same=DUPLICATE,
         other=CONFLICT,
         replace=replaced(0),
+        debounce=replaced(0),
         cancel=cancelled(0),
     ),
     State(
@@ -285,6 +293,7 @@ def cases_of(number: int, state: State) -> Iterable[Case]:
         (state.same, repeated, value),
         (state.other, (TOPIC, SOON), b"something else"),
         (state.replace, (REPLACE, TOPIC, SOON), b"instead"),
+        (state.debounce, (DEBOUNCE, TOPIC, SOON, MAX_WAIT), b"the last one"),
         (state.cancel, (CANCEL,), None),
         (state.redrive, (TOPIC, SOON, ("delayd-redrive", NEWER)), b"redriven"),
     )

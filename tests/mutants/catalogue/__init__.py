@@ -3,6 +3,7 @@
 from mutants.catalogue.backups import BACKUPS
 from mutants.catalogue.cancel_on import CANCEL_ON
 from mutants.catalogue.comparing import COMPARING
+from mutants.catalogue.debounces import DEBOUNCES
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.groups import GROUPS
 from mutants.catalogue.http_api import HTTP_API
@@ -50,6 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SERIES,
     *LOCAL_TIMES,
     *RESCHEDULES,
+    *DEBOUNCES,
     *GROUPS,
     *PAUSES,
     *IMPORTING,

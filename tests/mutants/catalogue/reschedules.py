@@ -128,8 +128,8 @@ RESCHEDULES: tuple[Mutant, ...] = (
         "a cancel kills what a reschedule holds",
         PAGE,
         IDS,
-        "kept = killed = killed_of(state)",
-        "pass",
+        "killed_from(live) if reserved is None else killed_of(state)",
+        "killed_from(live)",
         f"{ON_A_NODE}::test_what_comes_between_a_reschedule_and_its_continuation_wins",
     ),
     one_edit(

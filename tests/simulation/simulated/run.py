@@ -79,6 +79,7 @@ def simulate(
     differences: bool = False,
     moves: bool = False,
     pauses: bool = False,
+    debounces: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -111,6 +112,7 @@ def simulate(
             differences=differences,
             moves=moves,
             pauses=pauses,
+            debounces=debounces,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):

@@ -193,6 +193,51 @@ class Users:
                 self._try(ask[1])
             self._kernel.sleep(chance.choice([5_000, 20_000, 300_000]))
 
+    def debounce(self, chance: Random) -> None:
+        """Send messages of which the last one counts, in bursts and in streams that do not end for
+        a while, and other requests about their ids between them; as a task."""
+        asks: list[tuple[int, Callable[[], None]]] = []
+        count = 0
+        while not self.is_done:
+            if self.is_away:
+                self._kernel.sleep(PAUSES_US[0][-1])
+                continue
+            now_ms = self._kafka.clock.wall_ms()
+            # Few, for a target may take no more than two a second.
+            if chance.random() < 0.12 and len(asks) < 40:
+                count += 1
+                id = chance.choice([*self.ids, f"debounced-{count // 3}"])
+                topic = chance.choice(["orders", "orders", "mails", "nowhere"])
+                delay_ms = chance.choice([5, 60, 400, 1_500])
+                max_wait_ms = delay_ms + chance.choice([0, 30, 500, 2_000])
+                every_ms = chance.choice([1, delay_ms // 2 + 1, delay_ms, delay_ms * 2])
+                at_ms = now_ms
+                for _ in range(chance.choice([1, 2, 5, 12])):
+                    one = partial(self._debounce_one, id, topic, delay_ms, max_wait_ms, chance)
+                    asks.append((at_ms, one))
+                    at_ms += chance.choice([0, every_ms, every_ms])
+                    if chance.random() < 0.08:
+                        asks.append((at_ms, partial(self._move_one, id, at_ms + delay_ms, chance)))
+            for ask in sorted((ask for ask in asks if ask[0] <= now_ms), key=lambda ask: ask[0]):
+                asks.remove(ask)
+                self._try(ask[1])
+            self._kernel.sleep(chance.choice([1_000, 5_000, 20_000, 200_000]))
+
+    def _debounce_one(
+        self, id: str, topic: str, delay_ms: int, max_wait_ms: int, chance: Random
+    ) -> None:
+        self.sent += 1
+        headers: Headers = [("delayd-id", id.encode()), ("delayd-op", b"debounce")]
+        headers += [("delayd-topic", topic.encode()), ("delayd-delay", b"%dms" % delay_ms)]
+        headers.append(("delayd-max-wait", b"%dms" % max_wait_ms))
+        if chance.random() < 0.2:
+            headers.append(("delayd-receipt", b"yes"))
+        if chance.random() < 0.1:
+            headers.append(("delayd-late", chance.choice(LATE)))
+        headers.append(("expects", b"dead" if topic == "nowhere" else b"delivered"))
+        partition = partition_of(id.encode(), self._partitions)
+        self._kafka.append("delayd-buffer", partition, id.encode(), b"%d" % self.sent, headers)
+
     def _move_one(self, id: str, due_ms: int, chance: Random) -> None:
         """Ask for one change of a message, or for the same message again."""
         id = chance.choice([id, id, id, chance.choice(self.ids)])

@@ -101,10 +101,12 @@ class World:
         differences: bool = False,
         moves: bool = False,
         pauses: bool = False,
+        debounces: bool = False,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
-        messages other due times. `pauses`: people pause targets and resume them."""
+        messages other due times. `pauses`: people pause targets and resume them. `debounces`: users
+        send messages of which the last one counts."""
         self._pauses = pauses
         self._zombies = zombies
         self._hangs = hangs
@@ -113,6 +115,7 @@ class World:
         self._loses_etcd = etcd_away
         self._plants_differences = differences
         self._moves = moves
+        self._debounces = debounces
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -271,6 +274,9 @@ class World:
         if self._moves:
             whims = Random(f"{self.seed}: moves")
             self._outside.spawn("moves", lambda: self.users.move(whims))
+        if self._debounces:
+            nerves = Random(f"{self.seed}: debounces")
+            self._outside.spawn("debounces", lambda: self.users.debounce(nerves))
         self._outside.spawn("chaos", self.chaos.run)
         if self._zombies:
             luck = Random(f"{self.seed}: zombies")

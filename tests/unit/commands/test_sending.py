@@ -39,6 +39,10 @@ def test_a_delay_beyond_the_clusters_longest_is_refused_with_the_limit() -> None
         messages.send(BROKERS, "orders", "v", in_="3d")
     with pytest.raises(RequestRefusedError, match="too-far"):
         messages.replace("id", BROKERS, "orders", "v", in_="3d")
+    with pytest.raises(RequestRefusedError, match="too-far"):
+        messages.debounce("id", BROKERS, "orders", "3d", "4d", "v")
+    with pytest.raises(RequestRefusedError, match="bad-max-wait"):
+        messages.debounce("id", BROKERS, "orders", "1h", "1m", "v")
 
 
 @pytest.mark.usefixtures("cluster")

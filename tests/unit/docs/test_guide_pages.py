@@ -22,6 +22,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "moving",
         "groups",
         "pausing",
+        "debouncing",
         "importing",
         "python-client",
         "recurring",

@@ -35,6 +35,7 @@ from request_cases.states import COLUMNS
 from delayd.bus.murmur2 import partition_of
 from delayd.request import Op, Reason, Verdict
 from delayd.request.headers import (
+    DEBOUNCE_HEADERS,
     GROUP_HEADERS,
     INTERNAL_HEADERS,
     RESCHEDULE_HEADERS,
@@ -46,7 +47,7 @@ from delayd.request.headers import (
 
 OF_REQUESTS = (
     *(*SUPPORTED_HEADERS, *WISH_HEADERS, *SERIES_HEADERS),
-    *(*RESCHEDULE_HEADERS, *GROUP_HEADERS),
+    *(*RESCHEDULE_HEADERS, *GROUP_HEADERS, *DEBOUNCE_HEADERS),
 )
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "request-cases.md"
 SHOWN_CHARS_MAX = 48
@@ -73,7 +74,8 @@ def test_there_are_cases_of_each_header_reason_verdict_and_operation() -> None:
     verdicts = {told.verdict for step in steps for told in step.told}
     assert verdicts == {verdict.slug for verdict in Verdict}
     ops = {header_of(step, "delayd-op") for step in steps}
-    assert ops >= {op.slug.encode() for op in (Op.SCHEDULE, Op.CANCEL, Op.REPLACE, Op.FIRE)}
+    new = (Op.FIRE, Op.DEBOUNCE)
+    assert ops >= {op.slug.encode() for op in (Op.SCHEDULE, Op.CANCEL, Op.REPLACE, *new)}
 
 
 def test_each_header_has_good_cases_and_bad_ones() -> None:

@@ -16,7 +16,7 @@ from delayd.wheel.id_memory import FORGET_MAX, UNKNOWN, id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier, first_frontier
-from replication.ids import NEVER_MS, NOTHING, IdState, LiveMessage, killed_from
+from replication.ids import NEVER_MS, NOTHING, WAITS, IdState, LiveMessage, killed_from
 from replication.rank import Rank
 
 PARTITIONS = 64
@@ -144,6 +144,21 @@ def test_the_line_of_a_series_that_went_on_goes_with_it(wheel: Wheel) -> None:
     checkpoint(wheel, REACHED)
     forget(wheel)
     assert wheel.ids.recall(3, name) is UNKNOWN and not ends(wheel, 3)
+
+
+def test_what_goes_on_and_the_beginning_of_a_run_are_kept(wheel: Wheel) -> None:
+    """All others take no more room than by older releases."""
+    messages = (
+        LiveMessage(DUE_MS, 6, 0, b""),
+        LiveMessage(DUE_MS, 7, 0, b"", goes_on=1),
+        LiveMessage(DUE_MS, 8, 0, b"", since_ms=DUE_MS - 5),
+        LiveMessage(DUE_MS, 9, 0, b"", since_ms=WAITS),
+    )
+    name, state = id_name("a"), IdState(messages)
+    wheel.ids.remember(3, name, state, KEEP_MS, {6: "orders", 9: "mails"})
+    checkpoint(wheel, REACHED)
+    found = wheel.ids.recall(3, name)
+    assert found.state == state and found.topics == {6: "orders", 7: "", 8: "", 9: "mails"}
 
 
 def test_many_are_recalled_as_one_by_one(wheel: Wheel) -> None:

@@ -24,8 +24,18 @@ from delayd.bus.reading import records_between
 from delayd.commands.move.requests import content_of
 from delayd.commands.move.source import Stored
 from delayd.errors import RecoverError
-from delayd.request import Op, Reject, Request, RequestLimits, message_body, parse, source_of
+from delayd.request import (
+    Op,
+    Reject,
+    Request,
+    RequestLimits,
+    id_of,
+    message_body,
+    parse,
+    source_of,
+)
 from delayd.request.arrivals import arrival_of
+from delayd.request.bodies import ASKED_DUE_MS
 from delayd.request.headers import INTERNAL_HEADERS
 from delayd.request.letters import letter_of
 from delayd.request.request import MARKING
@@ -70,6 +80,13 @@ class Told(NamedTuple):
     verdict: str
 
 
+class Debounce(NamedTuple):
+    """A debounce that the wheel has not read."""
+
+    offset: int
+    append_ms: int
+
+
 @dataclass(slots=True)
 class Clues:
     """All that was found."""
@@ -97,6 +114,31 @@ class Clues:
     """By target: see `replication.recovered.Facts`."""
     why_blind: dict[str, str] = field(default_factory=dict)
     open_transactions: list[str] = field(default_factory=list)
+    debounces: defaultdict[str, list[Debounce]] = field(default_factory=lambda: defaultdict(list))
+    """By id: those of the tail, in the order of the log."""
+
+    def superseded_by(self, stored: Stored) -> int:
+        """Return the offset of the debounce of the tail that kills a message; -1 if none does."""
+        due_ms, _, offset = stored.rank
+        id = id_of(stored.body)
+        later = [each for each in self.debounces.get(id or "", ()) if each.offset > offset]
+        return next((each.offset for each in later if each.append_ms < due_ms), -1)
+
+    def place_debounces(self) -> None:
+        """Give each debounce of the tail that came out the due time that it came out by: the log
+        alone would need what the wheel knows of its id."""
+        of_tail = {(id, each.offset) for id, them in self.debounces.items() for each in them}
+        for number, stored in enumerate(self.tail):
+            _, partition, offset = stored.rank
+            arrivals = self.arrivals.get(source_of(partition, offset))
+            if not (_is_message(stored) and arrivals):
+                continue
+            if (id_of(stored.body), offset) not in of_tail:
+                continue
+            due_ms = arrivals[0].asked_due_ms
+            body = (*stored.body[:ASKED_DUE_MS], due_ms, *stored.body[ASKED_DUE_MS + 1 :])
+            rank = Rank(due_ms, partition, offset)
+            self.tail[number] = stored._replace(rank=rank, body=body)
 
 
 class Reader:
@@ -143,6 +185,7 @@ class Reader:
             if dead_blind_ms > clues.blind_ms[topic]:
                 clues.blind_ms[topic] = dead_blind_ms
                 clues.why_blind[topic] = f"{settings.dead.name} has deleted dead letters"
+        clues.place_debounces()
         return clues
 
     def _letters_blind_ms(self) -> int:
@@ -240,6 +283,9 @@ class Reader:
                 if asked.op is Op.SWITCH and asked.switch is not None:
                     barrier = Barrier(record.partition, record.offset, asked.switch.version)
                     limits = replace(limits, rules=limits.rules.with_barriers([barrier]))
+            if isinstance(asked, Request) and asked.op is Op.DEBOUNCE:
+                debounce = Debounce(record.offset, record.append_ms)
+                clues.debounces[asked.id or ""].append(debounce)
             if is_new:
                 clues.tail.extend(self._stored(record, asked))
         clues.rules = limits.rules
@@ -279,7 +325,8 @@ class Reader:
             body = (record.key, record.value, record.headers, asked.reason.slug)
             yield Stored(int(FrameKind.PENDING_REPLY), 0, reply, (body, None))
             return
-        if asked.op in MARKING:
+        is_quiet = asked.op is Op.DEBOUNCE and not asked.is_told
+        if asked.op in MARKING and not is_quiet:
             yield Stored(int(FrameKind.CANCEL_MARKER), 0, reply, (None, asked.id))
         if asked.topic is not None:
             rank = Rank(due_of(asked.due_ms, record.append_ms), partition, offset)

@@ -173,6 +173,8 @@ def _facts(stored: Stored, clues: Clues, *, is_over: bool) -> Facts:
     if killed_by < 0:
         origin = origin_of(body, rank.partition, rank.offset)
         killed_by = clues.killed.get(source, clues.killed.get(origin, -1))
+    if killed_by < 0:
+        killed_by = clues.superseded_by(stored)
     return Facts(stored.lane, rank, is_over, killed_by, clues.blind_ms.get(body[TOPIC], -1))
 
 

@@ -9,7 +9,8 @@ from delayd.cluster.pausing import give_order, paused_of
 from delayd.config.api_tokens import ApiToken, Scope
 from delayd.errors import ConfigError
 from delayd.node.monitoring.api.access import refuse_target
-from delayd.node.monitoring.api.models import In, Ms
+from delayd.node.monitoring.api.asked import In
+from delayd.node.monitoring.api.models import Ms
 from delayd.node.monitoring.api.reads import cluster_view
 from delayd.node.monitoring.api.services import TIMEOUT_MS, Services
 from delayd.request.reasons import RefusedError

@@ -1,5 +1,5 @@
-"""Requests through Kafka: schedule, cancel, replace, reschedule. As any producer's: no node is
-special."""
+"""Requests through Kafka: schedule, cancel, replace, debounce, reschedule. As any producer's: no
+node is special."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,6 +25,7 @@ from delayd.node.monitoring.api.access import refuse_target
 from delayd.node.monitoring.api.models import (
     BatchIn,
     BatchOut,
+    DebounceIn,
     Delivered,
     Judged,
     Placed,
@@ -60,6 +61,7 @@ def add_writes(api: APIRouter, services: Services) -> None:
     _add_scheduling(api, services, scheduler)
     _add_changes(api, services, scheduler)
     _add_reschedules(api, services, scheduler)
+    _add_debounces(api, services, scheduler)
 
 
 def _add_scheduling(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
@@ -194,6 +196,30 @@ def _add_reschedules(api: APIRouter, services: Services, Scheduler: Any) -> None
             return _sent(send, wait, timeout_ms)
 
         return _told(await services.writes.do(work), response)
+
+
+def _add_debounces(api: APIRouter, services: Services, Scheduler: Any) -> None:  # noqa: N803
+    """Add the route for what is sent again and again."""
+    client = services.requests
+
+    @api.post(
+        "/messages/{id:path}/debounce", operation_id="debounce", status_code=HTTPStatus.ACCEPTED
+    )
+    async def debounce(scheduler: Scheduler, id: Id, message: DebounceIn) -> Placed:
+        """Schedule a message of which only the last one counts: it goes out `delay` after the last
+        one with this id, and `max_wait` after the first one at the latest."""
+        refuse_target(scheduler, message.topic)
+        topic, content, options = message.topic, message.content(), message.options()
+        replica = services.node.replica
+        buffer = replica.settings.buffer.name
+        asked = ask(buffer, topic, content, id=id, op=Op.DEBOUNCE, **options)
+        refuse_beyond(asked, replica.limits, services.node.clock.wall_ms())
+
+        def work() -> Scheduled:
+            _refuse_other_targets(services, may_be_new=True, id=id, scheduler=scheduler)
+            return client.client.debounce(id, topic, content, **options)
+
+        return _placed(await services.writes.do(work))
 
 
 def _schedule_all(services: Services, scheduler: ApiToken, batch: BatchIn) -> BatchOut:

@@ -93,6 +93,22 @@ def test_a_message_is_moved_and_fired(ask: Client) -> None:
     assert ask("POST", "/v1/messages/nothing/fire", params=wait).json()["verdict"] == "not-found"
 
 
+def test_of_several_messages_the_last_one_is_pending(ask: Client) -> None:
+    path = "/v1/messages/often/debounce"
+    body = {"topic": "orders", "delay": "1h", "max_wait": "2h"}
+    for number in range(3):
+        placed = ask("POST", path, json={**body, "value": str(number)})
+        assert placed.status_code == 202
+    fields = placed.json()
+    assert fields["due_ms"] == fields["append_ms"] + 3_600_000
+    wait_for(lambda: [m["state"] for m in known(ask, "often")].count("pending") == 1)
+    [pending] = [each for each in known(ask, "often") if each["state"] == "pending"]
+    assert pending["source"] == fields["source"]
+    for wrong in ({"max_wait": "1m"}, {"at": 5}, {"window": "1s"}, {"max_wait": None}):
+        refused = ask("POST", path, json={**body, **wrong})
+        assert refused.status_code in (400, 422), refused.text
+
+
 def test_a_delivery_is_shown_with_its_place(ask: Client, node: ApiNode) -> None:
     body = {"topic": "orders", "value_base64": base64.b64encode(b"\xff").decode(), "delay": "0ms"}
     headers = [{"name": "x", "value": "1"}, {"name": "y"}]

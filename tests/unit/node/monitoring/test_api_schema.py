@@ -24,7 +24,7 @@ CHECKS = (
 OPERATIONS = (
     *("health", "cluster", "failing_targets", "look_up"),
     *("count_pending", "count_matching", "list_pending"),
-    *("schedule", "schedule_many", "replace", "cancel", "fire", "reschedule"),
+    *("schedule", "schedule_many", "replace", "debounce", "cancel", "fire", "reschedule"),
     *("list_dead", "show_dead", "redrive"),
     *("paused_targets", "pause_target", "resume_target"),
 )

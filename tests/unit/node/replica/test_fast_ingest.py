@@ -83,6 +83,11 @@ NOT_FAST: Final[dict[str, Headers]] = {
     "a lateness": [("delayd-late", b"1h"), TOPIC, DELAY],
     "a window": [TOPIC, ("delayd-window", b"1h"), DELAY],
     "a group": [TOPIC, DELAY, ("delayd-group", b"g")],
+    "a longest wait": [TOPIC, DELAY, ("delayd-max-wait", b"1h")],
+    "a debounce": [
+        *(TOPIC, DELAY, ("delayd-max-wait", b"1h"), ("delayd-op", b"debounce")),
+        ("delayd-id", b"k"),
+    ],
 }
 
 

@@ -127,6 +127,7 @@ class Log:
     def __init__(self, seed: int) -> None:
         self.chance = Random(f"past: {seed}")
         self.has_redrives = self.chance.random() < 0.3
+        self.debounces = seed % 2 == 1
         self.records: list[Record] = []
         self.lived = Ingest()
         self._continued: set[int] = set()
@@ -151,6 +152,8 @@ class Log:
         if kind < 0.65 and (retried := self._retried(at_ms)) is not None:
             self._continued.add(retried.offset)
             return continued(retried, offset, at_ms + chance.choice([10_000, 30_000]))
+        if kind < 0.75 and self.debounces:
+            return debounce(offset, id, chance.choice(DELAYS_MS), chance.choice(DELAYS_MS))
         # Now and then the very same request again.
         due_ms = due_ms // HOUR_MS * HOUR_MS if chance.random() < 0.3 else due_ms
         return schedule(offset, due_ms, id=id, value=chance.choice([b"v", b"%d" % offset]))
@@ -162,13 +165,21 @@ class Log:
             kill = self.lived.ids.kill(Rank(*frame[:3]))
             if (
                 frame.kind == FrameKind.MESSAGE
-                and "delayd-continues" not in dict(record.headers)
+                and not {"delayd-continues", "delayd-max-wait"} & dict(record.headers).keys()
                 and frame.offset not in self._continued
                 and at_ms - 2 * HOUR_MS < frame.due_ms <= at_ms
                 and (kill is None or self.records[kill.marker_offset].append_ms >= frame.due_ms)
             ):
                 return record
         return None
+
+
+def debounce(offset: int, id: str, delay_ms: int, more_ms: int) -> Record:
+    asked = schedule(offset, 0, id=id, op="debounce", value=b"%d" % offset)
+    headers: Headers = [each for each in asked.headers if each[0] != "delayd-due"]
+    headers.append(("delayd-delay", b"%dms" % delay_ms))
+    headers.append(("delayd-max-wait", b"%dms" % (delay_ms + more_ms)))
+    return asked._replace(headers=headers)
 
 
 def rebuilt(log: Log, first: int, reached: int) -> tuple[Frontier, Ingest] | str:
@@ -209,11 +220,13 @@ def test_a_rebuilt_replica_holds_and_answers_what_one_does_that_read_everything(
             continue
         frontier, ingest = found
         became["redrives" if log.has_redrives else "rebuilt"] += 1
+        is_run = any("delayd-max-wait" in dict(each.headers) for each in log.records[first:])
+        became["debounces"] += is_run
         became["may be live"] += any(
             m.digest == b"?" for r in ingest.ids.states.values() for m in r.state.live
         )
         assert ingest.holds(frontier) == log.lived.holds(frontier), f"log {seed}"
-    assert min(became.values()) > 20 and len(became) == 5, became
+    assert min(became.values()) > 20 and len(became) == 6, became
 
 
 @pytest.mark.parametrize("what", ["cancel", "continuation"])
