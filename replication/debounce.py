@@ -10,7 +10,14 @@ Source: docs/design/debounce.md.
 
 from collections.abc import Iterable
 
-from replication.ids import IdState, KilledMessage, LiveMessage, killed_from, last_killed
+from replication.ids import (
+    IdState,
+    KilledMessage,
+    LiveMessage,
+    held_counting,
+    killed_from,
+    last_killed,
+)
 
 
 def supersede(
@@ -19,11 +26,12 @@ def supersede(
     """Return the state after a debounce, without what that stores, and what it kills: all that is
     pending. What is due by then stays live, and goes out: otherwise requests that never cease could
     keep a message from going out at all. What a reschedule holds it takes over unless all of it is
-    due."""
+    due, or was so long ago that other nodes may have dropped it."""
     taken: tuple[KilledMessage, ...] = ()
     reserved = state.reserved
-    if any(each.new_due_ms > as_of_ms for each in state.held):
-        taken, reserved = tuple([each.message for each in state.held]), None
+    held = held_counting(state, as_of_ms, id_memory_ms)
+    if any(each.new_due_ms > as_of_ms for each in held):
+        taken, reserved = tuple([each.message for each in held]), None
     pending = [m for m in state.live if m.gives_way(as_of_ms)]
     killed = (*taken, *killed_from(pending))
     if not killed:

@@ -269,6 +269,8 @@ class Rules:
                 7, request, rules_version
             ):
                 request = replace(request, op="schedule", expects="answer", local="")
+            if request.is_deferred and not self._knows(7, request, rules_version):
+                request = replace(request, is_deferred=False)  # older rules note nothing of it
             self.by_source[request.source] = request
             as_of_ms = self.times[request.partition].judged_ms(request.append_ms)
             if request.op == "switch":
@@ -431,16 +433,25 @@ class Rules:
         place, append_ms = self._place(request), request.append_ms
         reserved = self.reserved.get(place)
         held: list[Request] = []
-        if reserved is not None and any(new_ms > as_of_ms for _, new_ms in reserved.held):
+        counting = (
+            []
+            if reserved is None
+            else [
+                (message, new_ms)
+                for message, new_ms in reserved.held
+                if message.due_ms + self.id_memory_ms >= as_of_ms
+            ]
+        )
+        if any(new_ms > as_of_ms for _, new_ms in counting):
             del self.reserved[place]
-            held = [message for message, _ in reserved.held]
+            held = [message for message, _ in counting]
         runs = [self.runs_ms[m.source] for m in live if m.op == "debounce" and m.due_ms > as_of_ms]
         run_ms = self.runs_ms[request.source] = min([append_ms, *runs])
         due_ms = min(append_ms + span_ms(request.asked), run_ms + span_ms(request.max_wait))
         due_ms = max(due_ms, append_ms)
         request = replace(request, due_ms=due_ms, planned_ms=due_ms)
         self.by_source[request.source] = request
-        gone = [m for m in live if (m.due_ms > as_of_ms or m.goes_on) and not _waits(m)]
+        gone = [m for m in live if (m.due_ms > as_of_ms or m.goes_on) and not self._waits(m)]
         self.killed_by |= {message.source: request for message in gone}
         live[:] = [message for message in live if message not in gone]
         killed = [*held, *gone]
@@ -499,11 +510,10 @@ class Rules:
             if reserved is not None and reserved.marker.offset == marker_offset:
                 del self.reserved[request.partition, id]
 
-
-def _waits(request: Request) -> bool:
-    """Return whether a message was due, and waits for its turn."""
-    is_single = not request.series and not request.local
-    return request.op == "continue" and request.is_deferred and is_single and request.moved_by < 0
+    def _waits(self, request: Request) -> bool:
+        """Return whether a message was due, and waits for its turn."""
+        is_single = not request.series and not request.local and request.moved_by < 0
+        return is_single and request.op == "continue" and request.is_deferred
 
 
 def by_ms(text: str) -> int:

@@ -13,8 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import is_true
-from delayd.audit.judging.held import HELD
+from delayd.audit.judging.held import HELD, counting
 from delayd.audit.judging.texts import delay_ms_of
+from replication.settings import Settings
 
 _WAIT_MS_MAX: Final = 1 << 60
 """Longer than any run."""
@@ -26,11 +27,13 @@ def max_wait_ms() -> Column:
     return F.least(F.coalesce(wait_ms, F.lit(_WAIT_MS_MAX)), F.lit(_WAIT_MS_MAX))
 
 
-def gives_way(state: Column, row: Column) -> Column:
+def gives_way(state: Column, row: Column, settings: Settings) -> Column:
     """Return what a debounce kills: what a reschedule holds, unless all of that is due, and what is
     pending and does not wait for its turn only. What was moved is debounced no more."""
     live = F.filter(state["live"], lambda it: _is_pending(it, row) & ~is_true(it["waits"]))
-    held = F.when(takes_held(state, row), state["held"]).otherwise(_empty(HELD))
+    held = F.when(
+        takes_held(state, row, settings), counting(state["held"], row, settings)
+    ).otherwise(_empty(HELD))
     taken = F.transform(
         held,
         lambda each: each.dropFields("new_ms").withField("since_ms", F.lit(None).cast("bigint")),
@@ -38,9 +41,10 @@ def gives_way(state: Column, row: Column) -> Column:
     return F.concat(taken, live)
 
 
-def takes_held(state: Column, row: Column) -> Column:
+def takes_held(state: Column, row: Column, settings: Settings) -> Column:
     """Return whether a debounce takes over what a reschedule holds."""
-    return F.exists(state["held"], lambda it: it["new_ms"] > row["log_ms"])
+    held = counting(state["held"], row, settings)
+    return F.exists(held, lambda it: it["new_ms"] > row["log_ms"])
 
 
 def left_live(state: Column, row: Column) -> Column:

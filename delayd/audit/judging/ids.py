@@ -290,7 +290,7 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
     of_move = moved(state, row, settings.max_delay_ms)
     of_held = F.transform(state["held"], lambda each: each.dropFields("new_ms"))
     live = (
-        F.when(is_debounce, gives_way(state, row))
+        F.when(is_debounce, gives_way(state, row, settings))
         .when(is_mark, F.concat(of_held, state["live"]))
         .otherwise(state["live"])
     )
@@ -327,7 +327,7 @@ def _after(state: Column, row: Column, what: Column, settings: Settings) -> Colu
         is_stored, latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
-    is_free = is_mark & (~is_debounce | takes_held(state, row))
+    is_free = is_mark & (~is_debounce | takes_held(state, row, settings))
     kept = held_after(state["held"], row, message, is_held)
     held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>")).otherwise(kept)
     return F.struct(

@@ -53,7 +53,7 @@ from replication.ingest import (
 from replication.log_time import log_time_after, trail_ms_of
 from replication.rank import Rank, due_of, lane_of
 from replication.rules import Rules
-from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL, Settings
+from replication.settings import AT_LEAST_ONCE, DEBOUNCE_RULES, RECEIPTS_ALL, Settings
 from replication.trimmed import with_maybe
 from replication.verdict import CancelMarker
 
@@ -310,14 +310,13 @@ class IngestBatch:
         if request.id is not None:  # else nothing can have killed the message
             id = self._state(partition, id_name(request.id))
             kill = self._kills.get(rank)
-        known = Known(
-            id=id,
-            killed_by=None if kill is None else kill.marker_offset,
-            continued=self._continued(partition, offset),
-        )
+        killed_by = None if kill is None else kill.marker_offset
+        known = Known(id=id, killed_by=killed_by, continued=self._continued(partition, offset))
         asked = asked_of(request, self._settings.lanes)._replace(
             continued_offset=offset, origin=offset_of(request.origin), continued_due_ms=due_ms
         )
+        if self._rules.version_at(partition, record.offset) < DEBOUNCE_RULES:
+            asked = asked._replace(waits=False)  # older releases read what is stored
         decision = self._decide(record, asked, known)
         next_ms = due_of(asked.due_ms, record.append_ms)
         if request.id is not None and self._past.hides_continuation(

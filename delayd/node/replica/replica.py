@@ -17,7 +17,6 @@ from delayd.bus.flat import FlatRecords
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.config.cluster_key import check_key
 from delayd.errors import DiskFullError, FrontierError
-from delayd.node.replica.complete import CompleteFrontier
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.flat_ingest import FlatIngest
 from delayd.node.replica.forgetting import forget_covered, forget_some_ids, has_passed
@@ -85,7 +84,6 @@ class Replica:
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
         self.arrivals = Arrivals()
-        self.complete = CompleteFrontier()
         self._is_awaited = False  # by a takeover
         self._resumed_frontier: bytes = b""
         self.ingested_count = 0
@@ -282,7 +280,6 @@ class Replica:
                 self.retention.begin(seen, decode(known) if known else None)
             else:
                 self.retention.remember(seen)
-            self.complete.note(seen.record.frontier)
             self.wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
             self.changed.notify_all()
 
@@ -378,7 +375,7 @@ class Replica:
             forget_covered(self.wheel, self.retention, hold_ms)
         self._forget_ids()
         with self.changed:
-            newest, complete = self.newest, self.complete.reached(self.ingested)
+            newest = self.newest
             forgotten = self.retention.forgotten
             leap_ms = tuple(state.leap_ms for state in self._states)
             progress = Progress(
@@ -401,7 +398,6 @@ class Replica:
         pending.sync()
         with self.changed:
             self.wheel.finish_checkpoint(pending)
-            self.complete.checkpointed(complete)
         return True
 
     def _write_out(self) -> None:

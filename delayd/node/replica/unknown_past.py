@@ -115,8 +115,10 @@ class UnknownPast:
     ) -> bool:
         """Return whether a trimmed record may have begun the run of a debounce, or be killed by it;
         raise LogNotEnoughError if that makes a difference. `due_ms`: it is due then or before."""
-        as_of_ms = decision.state.as_of_ms(record.append_ms)
-        if as_of_ms > self._counts_until_ms(record, before):
+        until_ms = self._counts_until_ms(record, before)
+        if before.reserved is not None and not before.reserved.is_whole:
+            raise _not_enough(record, until_ms)  # It takes over what nobody here knows.
+        if decision.state.as_of_ms(record.append_ms) > until_ms:
             return False
         self._require_settled(record, due_ms + self._id_memory_ms, covered)
         return True

@@ -205,13 +205,15 @@ def test_what_escaped_its_kill_is_not_called_cancelled_later() -> None:
     assert judge(marker, before, {4}, HOUR_MS, None, {4}).outcome is Outcome.CANCELLED
 
 
-def test_what_was_due_long_ago_does_not_displace_the_last_killed_set() -> None:
-    """Other nodes may have forgotten it."""
+def test_what_is_held_and_was_due_long_ago_is_not_taken_over() -> None:
+    """Other nodes may have dropped it: they would say nothing where this one answers."""
     old = LiveMessage(NOW_MS - 2 * HOUR_MS, 3, 0, b"p" * 16)
     state = reserve(IdState((old,), killed_from((OPEN,)), 9), 40, ((old.due_ms, NOW_MS + 5),))
     after, killed = supersede(state, 50, NOW_MS, HOUR_MS)
-    assert killed == killed_from((old,))
-    assert after.killed == (*killed_from((OPEN,)), *killed_from((old,)))
+    assert (after, killed) == (state, ())
+    recent = old._replace(due_ms=NOW_MS - HOUR_MS)
+    state = reserve(IdState((recent,)), 40, ((recent.due_ms, NOW_MS + 5),))
+    assert supersede(state, 50, NOW_MS, HOUR_MS)[1] == killed_from((recent,))
 
 
 def replace_since(message: LiveMessage, since_ms: int) -> LiveMessage:

@@ -31,7 +31,6 @@ from delayd.request import (
 )
 from delayd.wheel.frame import HEADER_BYTES, topic_of
 from delayd.wheel.listing import Cursor, Listing
-from replication.frontier import Frontier
 from replication.rank import Rank
 
 PAGE_BYTES: Final = 1024 * 1024
@@ -113,10 +112,10 @@ def _page(
     services: Services, asked: Filter, begin: Cursor, limit: int | None
 ) -> tuple[list[PendingItem], str | None]:
     """Return the messages of one page, and the cursor of the next one."""
-    frontier = services.node.replica.complete.frontier  # before a checkpoint, so not newer
-    if frontier is None:
-        raise BusyError("this node has no checkpoint with a frontier yet", remedy="ask another")
-    reached_ms = frontier.lowest_cursor.due_ms
+    newest = services.node.replica.newest
+    if newest is None:
+        raise BusyError("this node has read no frontier yet", remedy="ask another node")
+    reached_ms = newest.record.frontier.lowest_cursor.due_ms
     with peeked(services.node.replica) as wheel:
         listing = Listing(
             wheel,
@@ -128,7 +127,7 @@ def _page(
             text=asked.group,
         )
         items: list[PendingItem] = []
-        with closing(_items(listing, asked, frontier)) as found:
+        with closing(_items(listing, asked, services)) as found:
             for item in found:
                 items.append(item)
                 if len(items) == limit:
@@ -138,8 +137,11 @@ def _page(
 
 
 def _items(
-    listing: Listing, asked: Filter, frontier: Frontier
+    listing: Listing, asked: Filter, services: Services
 ) -> Generator[PendingItem, None, None]:
+    newest = services.node.replica.newest
+    assert newest is not None, "it was there"
+    frontier = newest.record.frontier
     for frame, body in listing.messages():
         topic, id = topic_of(body), id_of(body)
         if asked.topic not in (None, topic) or not asked.reader.covers(topic):

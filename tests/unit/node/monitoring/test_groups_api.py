@@ -110,24 +110,3 @@ def test_a_node_that_is_busy_is_asked_again(tmp_path: Path) -> None:
         with pytest.raises(NodeUnreachableError, match="more than 1 requests a second"):
             pages.count()
     assert len(waits) == pending_pages.BUSY_MAX
-
-
-def test_a_series_is_listed_though_its_next_occurrence_is_not_in_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the checkpoint has of it was delivered since."""
-    with api_node(tmp_path) as made:
-        series = {"topic": "orders", "value": "v", "cron": "* * * * * *", "id": "s", "group": GROUP}
-        assert Client(made)("POST", "/v1/messages", json=series).status_code == 201
-        made.wait_checkpointed(1)
-        monkeypatch.setattr(made.ingestion, "_checkpoint_interval_ms", 10**12)
-        assert len(_listed(made)) == 1
-        begun = len(made.read("orders"))
-        wait_for(lambda: len(made.read("orders")) > begun + 1)
-        assert len(_listed(made)) == 1
-
-
-def _listed(node: ApiNode) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]]
-    found = Client(node)("GET", "/v1/pending", params={"group": GROUP}).json()["messages"]
-    return found

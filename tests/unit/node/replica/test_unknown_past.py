@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,16 +23,22 @@ from delayd.errors import BufferPositionError
 from delayd.node.replica.cancel_marks import cancel_marker_of
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.node.replica.unknown_past import past_of
-from delayd.request import RequestLimits, parse
+from delayd.request import Request, RequestLimits, continuation, message_body, parse
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.id_memory import NO_TOPICS, Remembered, id_name
 from delayd.wheel.kills import Kill
 from replication.frontier import Frontier
-from replication.ids import NOTHING, IdState
-from replication.ingest import LogState
+from replication.ids import NOTHING, WAITS, IdState, Reservation
+from replication.ingest import LogState, PendingReply
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
-from replication.settings import AT_LEAST_ONCE, RULES_VERSION, SMOOTHING_RULES
+from replication.settings import (
+    AT_LEAST_ONCE,
+    DEBOUNCE_RULES,
+    RESCHEDULE_RULES,
+    RULES_VERSION,
+    SMOOTHING_RULES,
+)
 from replication.trimmed import UNTRIMMED, Beginning, horizon_of, missing
 from replication.verdict import judge
 
@@ -304,3 +311,47 @@ def test_a_replica_begins_where_a_trimmed_log_does_and_remembers_it(tmp_path: Pa
     with pytest.raises(BufferPositionError, match=r"what becomes of 0/11"):
         replica.take([schedule(11, T0_MS, id=IDS[0], append_ms=T0_MS)])
     replica.close()
+
+
+def test_a_debounce_behind_a_reschedule_of_what_was_trimmed_needs_a_wheel() -> None:
+    """It would take over what nobody here knows: its continuation is refused everywhere else."""
+    past = past_of(SETTINGS, (Beginning(10, T0_MS, 10**7, False), UNTRIMMED))
+    record = schedule(21, T0_MS, id="3")._replace(append_ms=T0_MS, partition=0)
+    after = LogState(21, T0_MS)
+    decision = cast(Any, SimpleNamespace(state=after, reply=PendingReply.NONE))
+    settled = Frontier(0, (Rank(10**15, 0, 0),) * LANES, (10**6, 0), (0, 0), 1, 1)
+    before = IdState(reserved=Reservation(20, (), is_whole=False))
+    with pytest.raises(BufferPositionError, match="0/21"):
+        past.hides_debounce(record, T0_MS, decision, before, settled)
+    whole = before._replace(reserved=Reservation(20, ()))
+    assert past.hides_debounce(record, T0_MS, decision, whole, settled)
+
+
+@pytest.mark.parametrize("version", [RESCHEDULE_RULES - 1, DEBOUNCE_RULES])
+def test_what_is_stored_of_a_deferral_by_older_rules_is_read_by_older_releases(
+    version: int,
+) -> None:
+    """They know no debounces; a node may be put back to one of them."""
+    ids, states = Ids(), [LogState(0, 0)] * PARTITIONS
+    first = schedule(0, T0_MS, id=IDS[0])._replace(append_ms=T0_MS, partition=0)
+    request = parse(first, LIMITS)
+    assert isinstance(request, Request)
+    written = continuation(
+        message_body(request),
+        partition=0,
+        offset=0,
+        rank_due_ms=T0_MS,
+        next_due_ms=T0_MS + HOUR_MS,
+        limits=LIMITS,
+        is_retry=False,
+    )
+    deferred = Record(0, 1, 0, T0_MS, written.key, written.value, written.headers)
+    rules = Rules(version)
+    for record in (first, deferred):
+        batch = IngestBatch(cast(Any, ids), SETTINGS, states, None, rules, past_of(SETTINGS, ()))
+        batch.add(record, parse(record, replace(LIMITS, rules=rules)))
+        batch.apply()
+        states = batch.states
+    [remembered] = ids.states.values()
+    [live] = remembered.state.live
+    assert live.offset == 1 and live.since_ms == (WAITS if version >= DEBOUNCE_RULES else 0)
