@@ -53,8 +53,9 @@ CATALOGUE: Mapping[str, Plant] = {
     **FRONTIER_DEFECTS,
 }
 DEFECTS_MIN = 30
-NOT_PLANTED = {"stale", "series", "local-time"}
-"""The load has no wishes, series or local times; tests/audit plants what is wrong with them."""
+NOT_PLANTED = {"stale", "series", "local-time", "frontier-held"}
+"""The load has no wishes, series, local times or pauses; tests/audit plants what is wrong with
+them."""
 
 
 @dataclass(slots=True)
