@@ -10,14 +10,14 @@ asks for the same time; `is_sent` is on the disk before the request is sent, and
 known that it was not; one process at a time has the file. Memory does not grow with the ids.
 """
 
-import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from delayd.commands.groups.change import Change, Kind
+from delayd.commands.journals import opening
 from delayd.errors import ConfigError
 
 FORMAT: Final = 1
@@ -63,20 +63,8 @@ class Journal:
         `cluster` says which cluster it is about, in any words."""
         self._path = path
         self._cluster = cluster
-        try:
-            with ExitStack() as unless_opened:
-                self._file = sqlite3.connect(path, timeout=0, isolation_level=None)
-                unless_opened.callback(self._file.close)
-                self._file.execute("pragma locking_mode=exclusive")
-                self._file.execute("begin exclusive")
-                self.change = self._opened(change, group)
-                self._file.execute("commit")
-                unless_opened.pop_all()
-        except sqlite3.Error as error:
-            raise ConfigError(
-                f"{path} cannot be used as the journal of a job: {error}",
-                remedy="name another file with --job, or end the run that has it",
-            ) from error
+        with opening(path, "a job") as self._file:
+            self.change = self._opened(change, group)
 
     def _opened(self, change: Change, group: str) -> Change:
         """Return the change as the journal has it: a delay counts from when it was made."""

@@ -7,12 +7,11 @@ One process at a time has the file. Each `note` is durable when it returns.
 """
 
 import json
-import sqlite3
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from delayd.commands.journals import opening
 from delayd.errors import ConfigError
 
 FORMAT: Final = 1
@@ -36,21 +35,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            with ExitStack() as unless_opened:
-                self._file = sqlite3.connect(path, timeout=0, isolation_level=None)
-                unless_opened.callback(self._file.close)
-                self._file.execute("pragma locking_mode=exclusive")
-                self._file.execute("begin exclusive")
-                self._file.execute(f"create table if not exists job ({_COLUMNS})")
-                row = self._file.execute(f"select {_COLUMNS} from job").fetchone()
-                self._file.execute("commit")
-                unless_opened.pop_all()
-        except sqlite3.Error as error:
-            raise ConfigError(
-                f"{path} cannot be used as the journal of an import: {error}",
-                remedy="name another file with --job, or end the run that has it",
-            ) from error
+        with opening(path, "an import") as self._file:
+            self._file.execute(f"create table if not exists job ({_COLUMNS})")
+            row = self._file.execute(f"select {_COLUMNS} from job").fetchone()
         self.about: About | None = None
         """None in a new journal."""
         self.begun_ms = 0
