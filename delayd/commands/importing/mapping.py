@@ -8,12 +8,12 @@ Source: docs/guides/importing.md.
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from delayd.client.asking import Ask, Moment, Options, UserHeaders, ask
+from delayd.client.asking import Ask, Content, Moment, Options, UserHeaders, ask
 from delayd.config.import_mapping import ImportMapping, MissingError, Text, mapping_in
 from delayd.request import Op
 from delayd.request.reasons import RefusedError
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     value: bytes | None
     """The row itself."""
     key: bytes | None = None
-    headers: UserHeaders = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
     """What a record of Kafka had."""
     problem: str | None = None
     """Why it cannot be read; the rest is empty then."""
@@ -100,7 +100,7 @@ class RowMapping:
     def _needed(self, name: str, row: Row) -> str:
         found = self._text(name, row)
         if not found:
-            raise RowError(f"it has no {name}: {self._mapped.model_dump()[name]} is missing")
+            raise RowError(f"it has no {name}: {self._mapped.texts()[name]} is missing")
         return found
 
     def _delay_ms(self, row: Row) -> int:
@@ -143,7 +143,7 @@ class RowMapping:
             raise RowError("its value is not base64") from error
 
     def _headers_of(self, row: Row) -> UserHeaders:
-        pairs = list(row.headers.items() if isinstance(row.headers, Mapping) else row.headers)
+        pairs: list[tuple[str, Content]] = [*row.headers]
         for name, text in self._headers.items():
             if (content := _filled(text, row)) is not None:
                 pairs.append((name, content))
