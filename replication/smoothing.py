@@ -215,6 +215,12 @@ class Smoothing:
             return {}
         return self._endings.stopped(self._tails_ms(now_ms), lanes, now_ms)
 
+    def lanes_first(self, lanes: int, now_ms: int) -> frozenset[int]:
+        """Return the lanes that need the step for themselves, so that a hold can end."""
+        if not self._holds:
+            return frozenset()
+        return self._endings.lanes_due(self._tails_ms(now_ms), lanes, now_ms)
+
     def begin_step(self, after: Frontier, now_ms: int) -> frozenset[str]:
         """Return the topics whose hold ends with the step to `after`: messages with a turn go out
         in it whatever the rate, and those without one behind them."""

@@ -252,7 +252,10 @@ class Mastership:
             lanes_max = self._lane_limits(monotonic_ms)
             self._stopped = self.smoothing.stopped_lanes(self._settings.lanes, now_ms)
             limits = replace(
-                self._step_sizing.limits, lanes_max=lanes_max, lanes_stopped=self._stopped
+                self._step_sizing.limits,
+                lanes_max=lanes_max,
+                lanes_stopped=self._stopped,
+                lanes_first=self.smoothing.lanes_first(self._settings.lanes, now_ms),
             )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
             if plan.is_empty:

@@ -125,6 +125,15 @@ PAUSES = (
         f"{OF_HOLDS}::test_a_step_that_is_too_full_is_an_ordinary_one_and_the_end_is_tried_again",
     ),
     one_edit(
+        "hold-without-a-step-of-its-own",
+        "the step that may end a hold is its lane's alone",
+        END,
+        "replication/delivery_queue.py",
+        "(due.keys() & limits.lanes_first) or due.keys()",
+        "due.keys()",
+        f"{ON_A_NODE}::test_a_hold_ends_though_other_lanes_fill_every_step",
+    ),
+    one_edit(
         "pause-in-the-end-of-another",
         "a step that passes a pause ends no other pause of that target",
         END,
