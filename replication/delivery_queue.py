@@ -283,11 +283,9 @@ class DeliveryQueue:
             for number, lane in enumerate(self._lanes)
             if len(lane) and (count := lane.count_below(caps[number]))
         }
-        # So that it can end, a lane that stood still gets all of a step.
         sharing = (due.keys() & limits.lanes_first) or due.keys()
-        shares = share_fairly(
-            {number: due[number] for number in sharing}, max(1, limits.records_max - len(late))
-        )
+        wanted = {number: due[number] for number in sharing}
+        shares = share_fairly(wanted, max(1, limits.records_max - len(late)))
         shares |= dict.fromkeys(due.keys() - sharing, 1)
         lane_bytes_max = limits.bytes_max // max(1, len(sharing))
         late_by_lane: dict[int, list[Entry]] = {}
