@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from delayd.commands.plan.figures import DAY_S, MAX_DELAY_DAYS, PARTITIONS_MAX
+from delayd.commands.plan.figures import DAY_S, MAX_DELAY_DAYS, SHARDS_MAX
 from delayd.commands.plan.showing import report_of, shown
 from delayd.commands.plan.sizing import NODES_MAX, Demand, clusters_for
 from delayd.commands.plan.sizing import plan as plan_of
@@ -47,7 +47,7 @@ def plan(
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=1, max=int(PARTITIONS_MAX.value), help="Take so many shards."),
+        typer.Option(min=1, max=int(SHARDS_MAX.value), help="Take so many shards."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

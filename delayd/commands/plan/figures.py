@@ -274,6 +274,10 @@ PARTITIONS_MAX: Final = Figure(
     *(1_024, "partitions", "that a buffer may have", Kind.SETTING),
     *("reference/cli.md#delayd-topics-create", "1,024 at most"),
 )
+SHARDS_MAX: Final = Figure(
+    *(64, "shards", "that a cluster may have", Kind.SETTING),
+    *("design/scale.md#what-a-shard-costs", "up to 64"),
+)
 PROCESSORS_MAX: Final = Figure(
     *(1, "processors", "that a node uses: one process, one interpreter", Kind.RULE),
     *("adr/0018-one-process-for-the-data-plane.md#decision", "The data plane stays one process"),

@@ -166,10 +166,10 @@ def smallest(demand: Demand, nodes: int | None = None, shards: int | None = None
         at_best = -(-fewest // max(1, count - 1)) * max(1, count - 1)
         if shards is not None:
             tried = range(shards, shards + 1) if shards >= fewest else range(0)
-        elif _keeps_up(demand, Size(count, at_best)):
-            tried = range(fewest, at_best + 1)
         else:
-            continue
+            tried = range(fewest, min(at_best, int(known.SHARDS_MAX.value)) + 1)
+            if not tried or not _keeps_up(demand, Size(count, tried[-1])):
+                continue
         for number in tried:
             if _keeps_up(demand, Size(count, number)):
                 return Size(count, number)
@@ -331,6 +331,10 @@ def _limits_of(demand: Demand, load: Load) -> tuple[Limit, ...]:
         processor = "more nodes, and more shards than nodes"
     per_master = demand.rate_per_s / load.size.shards
     limits = (
+        Limit(
+            *("shards", load.size.shards, known.SHARDS_MAX.value, "shards"),
+            "use several clusters",
+        ),
         Limit("processor", load.leader_processors, PROCESSORS_PLANNED, "processors", processor),
         Limit("master", per_master, MASTER_PER_S_PLANNED, "messages/s", "more shards"),
         Limit(

@@ -102,7 +102,7 @@ def test_nonsense_is_refused_with_what_to_write_instead(
     "arguments",
     [
         ("--rate", "1", "--delay", "1d", "--nodes", "0"),
-        ("--rate", "1", "--delay", "1d", "--shards", "1025"),
+        ("--rate", "1", "--delay", "1d", "--shards", "65"),
         ("--delay", "1d"),
     ],
 )

@@ -33,7 +33,7 @@ DEMANDS = {
     "1 bn pending, 30 days": Demand(1e9 / MONTH_S, 1e9, MONTH_S, 300),
     "100 bn pending, 30 days": Demand(1e11 / MONTH_S, 1e11, MONTH_S, 300),
 }
-SIZES = (Size(12, 32), Size(100, 128))
+SIZES = (Size(12, 32), Size(100, 64))
 COPIES = 3
 
 ROWS: Sequence[tuple[str, Callable[[Load], str]]] = (
@@ -213,12 +213,12 @@ def test_the_prose_says_what_the_tables_say() -> None:
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     first, billion, most = DEMANDS.values()
     few, many = load_of(billion, Size(12, 32)), load_of(most, Size(12, 32))
-    polls = load_of(first, Size(100, 128)).network.etcd_reads_per_s
+    polls = load_of(first, Size(100, 64)).network.etcd_reads_per_s
     for words in (
         f"{MASTER_PER_S_PLANNED:,.0f} messages a second for each master",
         f"is {known.NODE_PROCESSORS.value:.3f} processors",
         f"is {known.LED_STEP_US.value / 1e3:.2f} ms a step",
-        f"100 times, {size(load_of(first, Size(100, 128)).network.brokers_send)} a second",
+        f"100 times, {size(load_of(first, Size(100, 64)).network.brokers_send)} a second",
         f"after {time(few.durations.compare)}",
         f"copied in {time(few.durations.copy)}",
         f"takes {time(few.durations.audit)} on two processors",

@@ -29,6 +29,7 @@ from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import encode
 from delayd.wheel.hours import SPARSE_BYTES_MAX
 from replication.election_times import ElectionTimes
+from replication.settings import SHARDS_MAX
 
 TARGET = "orders.timeouts.europe.v2"
 KEY = b"customer"
@@ -117,6 +118,7 @@ def test_the_settings_are_those_of_nodes() -> None:
     assert known.IDLE_STEPS_PER_S.value == 1_000 / fields["idle_step_interval_ms"].default
     assert known.POLLS_PER_S.value == 1_000 / ElectionTimes().poll_ms
     assert known.DENSE_HOUR_BYTES.value == SPARSE_BYTES_MAX
+    assert known.SHARDS_MAX.value == SHARDS_MAX
     assert round(MEMBER_TTL_S / 3, 1) == 3.3, "docs/design/scale.md says so"
 
 
@@ -125,7 +127,7 @@ def test_the_settings_are_those_of_nodes() -> None:
 
 def brute_force(wanted: Demand) -> Size | None:
     for nodes in range(3, 24):
-        for shards in range(shards_for(wanted), 80):
+        for shards in range(shards_for(wanted), SHARDS_MAX + 1):
             size = Size(nodes, shards)
             if processors_of(wanted, size, size.leads_max) <= PROCESSORS_PLANNED:
                 return size
