@@ -199,6 +199,8 @@ class DeliveryLoop:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        if self._replica.settings.shards > 1:
+            structlog.contextvars.bind_contextvars(shard=self._log.shard)
         try:
             while not self._stopping.is_set():
                 self._note_progress()

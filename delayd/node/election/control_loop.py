@@ -97,6 +97,8 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Run until the election has stopped (after `shut_down`)."""
+        if self._replica.settings.shards > 1:
+            structlog.contextvars.bind_contextvars(shard=self.shard)
         watch = None if self._watch is None else asyncio.create_task(self._watch.run())
         try:
             while self._election.state is not State.STOPPED:
