@@ -205,6 +205,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "ingest_watch.held_ms": lambda: {1: 91_000},
         "delivery.smoothing_ms": {"orders": 5},
         "delivery.failing_targets": (),
+        "delivery.led": (),
         "delivery.spared_partitions": (),
         "paused_s": dict,
         "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
