@@ -43,7 +43,7 @@ IDS_SIZES_QUICK: Final = {"messages": 20_000, "pending": 20_000, "runs": 1}
 Name = Annotated[
     str,
     typer.Argument(
-        help=f"{', '.join(ALL)}; all of these; neighbours, audit, wheel or ids; or report."
+        help=f"{', '.join(ALL)}; all of these; shards, neighbours, audit, wheel or ids; or report."
     ),
 ]
 File = Annotated[
