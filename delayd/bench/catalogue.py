@@ -92,8 +92,9 @@ WANTED: Final[dict[str, Wanted]] = {
     "audit": Wanted(Sizes(runs=3, messages=200_000), Sizes(runs=1, messages=20_000)),
 }
 
-ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name not in ("freeze", "shards"))
+BESIDE_ALL: Final = ("freeze", "shards")
 """Most of `freeze` is a setting, the time of suspicion; `shards` takes as long as all others."""
+ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name not in BESIDE_ALL)
 
 
 def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:
