@@ -23,7 +23,7 @@ from delayd.commands.plan.sizing import (
     steps_per_s,
 )
 from delayd.config.node import NodeConfig
-from delayd.node.election.announcements import MEMBER_TTL_S
+from delayd.node.election.membership import MEMBER_TTL_S
 from delayd.request.bodies import plain_message_body
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import encode
