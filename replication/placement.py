@@ -145,6 +145,8 @@ class _History:
         """Return whether the member may be given shards."""
         if self.eligible_ms is None or self.eligible_ms < READY_MS:
             return False
+        if not self.lapsed_ms:
+            return True
         lapses = sum(at_ms > now_ms - LAPSES_MS for at_ms in self.lapsed_ms)
         return self.eligible_ms >= READY_MS << lapses
 
@@ -219,21 +221,30 @@ class Placement:
     def _note_members(self, now_ms: int, passed_ms: int, eligible: frozenset[str]) -> None:
         """Note who is eligible and for how long, who ceased to be, and who counts."""
         self._eligible = eligible
+        counting = set()
         for name in eligible:
-            history = self._members.setdefault(name, _History())
+            history = self._members.get(name)
+            if history is None:
+                history = self._members[name] = _History()
             before_ms = history.eligible_ms
             history.eligible_ms = 0 if before_ms is None else before_ms + passed_ms
-        for name in [name for name in self._members if name not in eligible]:
+            if history.counts(now_ms):
+                counting.add(name)
+        if len(self._members) > len(eligible):
+            self._note_lapses(now_ms)
+        if counting != self._counting:
+            self._counting = frozenset(counting)
+            self._best = preferred(self._shards, counting)
+
+    def _note_lapses(self, now_ms: int) -> None:
+        """Note who ceased to be eligible, and forget whose lapses do not count any more."""
+        for name in [name for name in self._members if name not in self._eligible]:
             history = self._members[name]
             if history.eligible_ms is not None:
                 history.eligible_ms = None
                 history.lapsed_ms.append(now_ms)
             elif history.lapsed_ms[-1] <= now_ms - LAPSES_MS:
                 del self._members[name]
-        counting = frozenset(n for n in eligible if self._members[n].counts(now_ms))
-        if counting != self._counting:
-            self._counting = counting
-            self._best = preferred(self._shards, counting)
 
     def _note_wanted(self, passed_ms: int, led: Collection[int]) -> None:
         """Note for how long each shard that this node leads has had its preferred member."""

@@ -231,7 +231,7 @@ def test_one_node_that_led_all_shares_them_within_a_minute_of_the_last_that_came
     world.check_placed(world.eligible())
     world.check_hand_overs()
     assert len(world.handed) <= SHARDS
-    world.run(10 * MINUTE_MS)
+    world.run(5 * MINUTE_MS)
     assert len(world.handed) <= SHARDS, "then nothing moves"
 
 
@@ -251,7 +251,7 @@ def test_the_shards_of_a_node_that_ends_are_spread_at_once(seed: int, is_killed:
     assert len(world.handed) - handed <= 8, "those that the others' shares push about"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_node_that_comes_back_gets_its_shards_and_few_others_move(seed: int) -> None:
     world = settled(seed, NODES - 1)
     handed = len(world.handed)
@@ -261,7 +261,7 @@ def test_a_node_that_comes_back_gets_its_shards_and_few_others_move(seed: int) -
     world.check_placed(world.eligible())
     moved = world.handed[handed:]
     assert len(moved) <= 3 + 8 and any(to == "node-12" for *_, to in moved)
-    world.run(10 * MINUTE_MS)
+    world.run(5 * MINUTE_MS)
     assert world.handed[handed:] == moved
 
 
@@ -277,10 +277,10 @@ def test_a_node_that_is_slow_short_or_behind_leads_none_within_a_minute(fault: M
 
 
 def test_a_node_that_comes_and_goes_moves_less_and_less() -> None:
-    """40 s well and 40 s slow, for 20 minutes: 15 times."""
+    """40 s well and 40 s slow, for 13 minutes: 10 times."""
     world = settled(1)
     handed = len(world.handed)
-    for _ in range(15):
+    for _ in range(10):
         world.become("node-1", FAULTS[2])
         world.run(40_000)
         world.become("node-1", WELL)
@@ -293,7 +293,7 @@ def test_a_node_that_comes_and_goes_moves_less_and_less() -> None:
 def test_whatever_happens_each_shard_is_led_and_nodes_do_not_take_turns(seed: int) -> None:
     world = World(seed, names())
     random = world.random
-    for _ in range(40):
+    for _ in range(30):
         name = random.choice(names())
         node = world.nodes[name]
         if not node.is_alive:
@@ -314,7 +314,7 @@ def test_whatever_happens_each_shard_is_led_and_nodes_do_not_take_turns(seed: in
     world.run(LAPSES_MS + 2 * MINUTE_MS)
     world.check_placed(world.eligible())
     settled_at = len(world.handed)
-    world.run(10 * MINUTE_MS)
+    world.run(5 * MINUTE_MS)
     assert len(world.handed) == settled_at
     assert world.longest_free_ms <= TAKEOVER_MS
     world.check_hand_overs()

@@ -227,6 +227,18 @@ def test_lapses_are_forgotten_after_10_minutes(without: Member | None) -> None:
     assert nodes.run(READY_MS + STILL_MS + 2 * PAUSE_MS) != []
 
 
+def test_a_lapse_of_long_ago_does_not_double_the_next_wait() -> None:
+    nodes = settled("b")
+    for _ in range(2):
+        nodes.run(LAPSES_MS + 2 * PAUSE_MS)
+        nodes.members["b"] = BEHIND
+        nodes.run(PAUSE_MS)
+        nodes.members["b"] = WELL
+    nodes.led = set(range(SHARDS))
+    assert nodes.run(2 * READY_MS + STILL_MS) == []
+    assert nodes.run(2 * PAUSE_MS) != []
+
+
 def test_what_was_just_won_is_not_handed_over_for_10_s() -> None:
     nodes = settled("b")
     nodes.run(READY_MS + STILL_MS + SHARDS * PAUSE_MS)
@@ -268,8 +280,9 @@ def test_a_standstill_of_the_node_makes_nobody_ready() -> None:
     nodes = settled("b")
     nodes.run(PAUSE_MS)
     assert nodes.run(10 * READY_MS, every_ms=10 * READY_MS) == []
-    assert nodes.placement.look(nodes.now_ms + 1, nodes.members, nodes.led) is None
-    assert LOOK_MS < READY_MS
+    assert STILL_MS < READY_MS - LOOK_MS
+    assert nodes.run(READY_MS - LOOK_MS - PAUSE_MS) == []
+    assert nodes.run(2 * PAUSE_MS + STILL_MS) != []
 
 
 def test_a_node_that_has_just_started_hands_nothing_over_before_it_knows_the_others() -> None:
@@ -282,14 +295,16 @@ def test_a_node_that_has_just_started_hands_nothing_over_before_it_knows_the_oth
 # Campaigns
 
 
-def turns(members: Mapping[str, Member], gone: Iterable[str] = (), looks: int = 80) -> list[int]:
-    """By node, for shard 0 without a leader, when all have looked for so long."""
+def turns(
+    members: Mapping[str, Member], gone: Iterable[str] = (), looks: int = 80, shard: int = 0
+) -> list[int]:
+    """By node, for a shard without a leader, when all have looked so often."""
     found = []
     for name in members:
         placement = Placement(name, SHARDS)
         for look in range(looks):
             placement.look((look + 1) * PAUSE_MS, members, ())
-        found.append(placement.turn(0, gone))
+        found.append(placement.turn(shard, gone))
     return found
 
 
@@ -310,11 +325,18 @@ def test_a_leader_that_died_is_not_waited_for() -> None:
 def test_a_leader_that_hands_over_does_not_change_who_is_preferred() -> None:
     """Without the leader others would be: the shard would go to one of them, which would hand it
     over in its turn, and so for ever."""
-    members = dict.fromkeys(names(12), WELL)
-    best = preferred(SHARDS, members)[0]
-    for giver in members:
-        if giver != best:
-            assert turns(members, gone=[giver]) == [0 if name == best else 1 for name in members]
+    members = dict.fromkeys(names(5, 1), WELL)
+    best = preferred(SHARDS, members)
+    cases = [
+        (shard, giver)
+        for giver in members
+        for shard, other in enumerate(preferred(SHARDS, [n for n in members if n != giver]))
+        if giver != best[shard] != other
+    ]
+    assert cases, "without the giver others are preferred"
+    for shard, giver in cases:
+        wanted = [0 if name == best[shard] else 1 for name in members]
+        assert turns(members, gone=[giver], shard=shard) == wanted
 
 
 @pytest.mark.parametrize("member", [BEHIND, SHORT, SLOW])
