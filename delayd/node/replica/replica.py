@@ -261,7 +261,11 @@ class Replica:
             newer = self._seen.newer_in(seen)
             for before, part in newer:
                 key = part.record.settings.key_fingerprint
-                if before is None or before.record.settings.key_fingerprint != key:
+                # At its start a node has looked at the first shard's key.
+                is_new = self.settings.shards > 1
+                if before is not None:
+                    is_new = before.record.settings.key_fingerprint != key
+                if is_new:
                     check_key(self.limits.proof_key.decode(), part.record.settings)
                 refuse_passed(part.record.barriers, self.rules, self.ingested)
             if self.newest is None and (lost := self.lost_steps(seen.record.frontier)):
