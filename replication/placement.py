@@ -105,16 +105,31 @@ def eligible_of(members: Mapping[str, Member]) -> frozenset[str]:
 
 def preferred(shards: int, members: Collection[str]) -> tuple[str | None, ...]:
     """Return the member that should lead each shard; None for all if there is no member."""
+    among = frozenset(members)
+    return _placed(shards, _ranked(shards, among), among)
+
+
+def _ranked(shards: int, members: frozenset[str]) -> list[tuple[int, str, int]]:
+    """Return all pairs of member and shard, from the highest score down."""
+    return sorted((-score(name, shard), name, shard) for name in members for shard in range(shards))
+
+
+def _placed(
+    shards: int, ranked: Iterable[tuple[int, str, int]], members: frozenset[str]
+) -> tuple[str | None, ...]:
+    """Return what is preferred among these members, by pairs that may be of others, too."""
     found: list[str | None] = [None] * shards
     if not members:
         return tuple(found)
-    room = dict.fromkeys(sorted(members), -(-shards // len(set(members))))
-    for _, name, shard in sorted(
-        (-score(name, shard), name, shard) for name in room for shard in range(shards)
-    ):
-        if found[shard] is None and room[name]:
+    room = dict.fromkeys(members, -(-shards // len(members)))
+    left = shards
+    for _, name, shard in ranked:
+        if found[shard] is None and room.get(name, 0):
             found[shard] = name
             room[name] -= 1
+            left -= 1
+            if not left:
+                break
     return tuple(found)
 
 
@@ -169,8 +184,10 @@ class Placement:
         self._members: dict[str, _History] = {}
         self._eligible: frozenset[str] = frozenset()
         self._counting: frozenset[str] = frozenset()
-        self._best: tuple[str | None, ...] = preferred(shards, ())
-        """Of `_counting`."""
+        self._ranked: list[tuple[int, str, int]] = []
+        """Of `_eligible`."""
+        self._bests: dict[frozenset[str], tuple[str | None, ...]] = {}
+        """What is preferred among some of `_eligible`: one entry for each leader that may go."""
         self._wanted: dict[int, _Wanted] = {}
         """By shard that this node leads."""
         self._handed_ms: deque[int] = deque(maxlen=HAND_OVERS_MAX)
@@ -202,25 +219,34 @@ class Placement:
         """Return for how many turns this node lets others campaign for a shard without a leader, by
         the last look: none if it is preferred, TURNS_MAX if it should lead nothing.
 
-        `gone`: nodes that will not lead it although their keys may be there still, such as the
-        leader that died, resigned or handed over. It is left out only where it is preferred itself:
-        a leader that hands over stays a member, and without it others would be preferred.
+        `gone`: nodes that will not lead it although their keys may be there still: the leader that
+        died, resigned or handed over, or the present one, for the turn to be known before that one
+        goes. It is left out only where it is preferred itself: a leader that hands over stays a
+        member, and without it others would be preferred.
         """
         without = frozenset(gone)
         if not self._eligible - without:
             return 0
         if self._own not in self._eligible:
             return TURNS_MAX
-        best = self._best[shard]
+        best = self._best_of(self._counting)[shard]
         if best is None or best in without:
-            best = preferred(self._shards, self._counting - without or self._eligible - without)[
-                shard
-            ]
+            best = self._best_of(self._counting - without or self._eligible - without)[shard]
         return 0 if best == self._own else 1
+
+    def _best_of(self, members: frozenset[str]) -> tuple[str | None, ...]:
+        """Return what is preferred among some of the eligible."""
+        found = self._bests.get(members)
+        if found is None:
+            found = self._bests[members] = _placed(self._shards, self._ranked, members)
+        return found
 
     def _note_members(self, now_ms: int, passed_ms: int, eligible: frozenset[str]) -> None:
         """Note who is eligible and for how long, who ceased to be, and who counts."""
-        self._eligible = eligible
+        if eligible != self._eligible:
+            self._eligible = eligible
+            self._ranked = _ranked(self._shards, eligible)
+            self._bests.clear()
         counting = set()
         for name in eligible:
             history = self._members.get(name)
@@ -234,7 +260,7 @@ class Placement:
             self._note_lapses(now_ms)
         if counting != self._counting:
             self._counting = frozenset(counting)
-            self._best = preferred(self._shards, counting)
+            self._bests.clear()
 
     def _note_lapses(self, now_ms: int) -> None:
         """Note who ceased to be eligible, and forget whose lapses do not count any more."""
@@ -248,12 +274,13 @@ class Placement:
 
     def _note_wanted(self, passed_ms: int, led: Collection[int]) -> None:
         """Note for how long each shard that this node leads has had its preferred member."""
+        best = self._best_of(self._counting)
         for shard in set(self._wanted) - set(led):
             del self._wanted[shard]
         for shard in led:
             wanted = self._wanted.get(shard)
-            if wanted is None or wanted.name != self._best[shard]:
-                self._wanted[shard] = _Wanted(self._best[shard])
+            if wanted is None or wanted.name != best[shard]:
+                self._wanted[shard] = _Wanted(best[shard])
             else:
                 wanted.still_ms += passed_ms
 
