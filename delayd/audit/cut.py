@@ -1,6 +1,6 @@
 """The cut: one committed frontier, and what every node holds at exactly it.
 
-    1. read the newest committed frontier: it is the cut
+    1. read the newest committed frontier of each shard: together they are the cut
     2. ask every node for its export at it, all at once; nodes keep working
     3. the ends of topics are fixed later, when they are read (spans.py): whatever the cut covers
        was committed before
@@ -17,15 +17,20 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 
+from delayd.audit.errors import AuditError
+from delayd.bus import Bus
 from delayd.cluster.admin_client import admin_of, opened, url_of
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.topics import last_frontier
 from delayd.runtime.clock import SystemClock
-from replication.record import encode
+from replication.record import FrontierRecord, encode
+from replication.settings import Settings
+from replication.shards import joint_record
 
 INGEST_WAIT_MS: Final = 60_000
 """How long a node may take to ingest up to the cut before it is called behind."""
@@ -65,10 +70,46 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenCut:
+    """The newest committed frontier record of each shard, and where it stands; one is the cut of a
+    shard, whatever the others did meanwhile."""
+
+    parts: tuple[SeenFrontier, ...]
+    record: FrontierRecord = field(init=False)
+    """Of all shards."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", joint_record([part.record for part in self.parts]))
+
+    @property
+    def last(self) -> SeenFrontier:
+        """Return the record that was written last."""
+        return max(self.parts, key=lambda part: part.append_ms)
+
+
+def cut_now(bus: Bus, first: SeenFrontier, timeout_ms: int) -> SeenCut:
+    """Return the cut as it is now; `first`: the newest record of shard 0. AuditError if a shard has
+    none."""
+    settings = first.record.settings
+    others = range(1, settings.shards)
+    return SeenCut((first, *(_newest_of(bus, settings, shard, timeout_ms) for shard in others)))
+
+
+def _newest_of(bus: Bus, settings: Settings, shard: int, timeout_ms: int) -> SeenFrontier:
+    topic = settings.frontier.name
+    seen = last_frontier(bus, topic, timeout_ms, shard)
+    if seen is None:
+        raise AuditError(
+            f"{topic} holds no frontier of shard {shard}", remedy="run `delayd topics check`"
+        )
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """A moment to be judged."""
 
-    seen: SeenFrontier
+    seen: SeenCut
     exports: tuple[Export, ...]
     is_compared: bool = True
     """False if no node could be asked, because nobody knows any."""
@@ -80,7 +121,7 @@ class Exporting:
 
     def __init__(
         self,
-        seen: SeenFrontier,
+        seen: SeenCut,
         nodes: Sequence[NodeAddress] | None,
         folder: Path,
         token: str | None = None,

@@ -66,7 +66,7 @@ PAUSES = (
         "an order counts in the home of its topic only",
         ORDERED,
         ORDERS,
-        "if home_of(order.topic, limits.partitions) != record.partition:",
+        "if home_in(order.topic, shard, limits.shards, limits.partitions) != record.partition:",
         "if False:",
         f"{READ}::test_an_order_counts_in_its_home_only",
     ),
