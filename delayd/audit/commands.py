@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
-from delayd.audit.cut import NodeAddress, nodes_of_members
+from delayd.audit.cut import NodeAddress, cut_now, nodes_of_members
 from delayd.audit.reading.session import require_spark
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.lookup import members_of
@@ -235,7 +235,7 @@ def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
 
 def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     """Runs until it is asked to stop; a problem if there were alarms."""
-    from delayd.audit.errors import refuse_at_least_once, refuse_shards
+    from delayd.audit.errors import refuse_at_least_once
     from delayd.audit.follow import FollowOptions, follow, line_of
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
@@ -244,10 +244,10 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
 
     assert asked.work is not None, "checked before"
     interval_ms = _interval_ms(asked.interval)
-    record = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS).record
-    settings = record.settings
+    first = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS)
+    settings = first.record.settings
     refuse_at_least_once(settings)
-    refuse_shards(settings)
+    record = cut_now(source.bus, first, CONNECT_TIMEOUT_MS).record
     if where.cluster_key is not None:
         check_keys(source.bus, where.cluster_key, settings, source.clock, CONNECT_TIMEOUT_MS)
 

@@ -27,13 +27,3 @@ def refuse_at_least_once(settings: Settings) -> None:
             remedy="look for what is missing in your targets by `delayd-source`, and see "
             "docs/guarantees.md, 'At least once'",
         )
-
-
-def refuse_shards(settings: Settings) -> None:
-    """Raise AuditError where there are shards: a follower watches one frontier."""
-    if settings.shards > 1:
-        raise AuditError(
-            f"the cluster {settings.cluster!r} has {settings.shards} shards, and --follow watches "
-            "clusters with one",
-            remedy="run audits without --follow, now and then",
-        )

@@ -253,8 +253,7 @@ def felt(failover: Failover, lateness: Lateness | None) -> Failover:
 
 
 def _flaw(shards: int) -> Column:
-    """Return why a record is no frontier record of a cluster with so many shards; null if it is
-    one."""
+    """Return why a record is no frontier of a cluster with so many shards; null if it is one."""
     it = F.col("it")
     numbers = [
         *(it[name] for name in ("shard", "term", "step", "now_ms", "digest")),

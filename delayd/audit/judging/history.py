@@ -26,6 +26,8 @@ from replication.settings import SHARDS_MAX
 _LANES: Final = SHARDS_MAX
 """Root of lane 0 of shard 0; the others follow, shard by shard. Those of the usual cursors are the
 numbers of the shards."""
+_NONE: Final = -1
+"""In place of a step: none has come to it."""
 _OFFSETS: Final = 1 << 20
 """Root of partition 0; the others follow."""
 
@@ -80,8 +82,11 @@ def covered_by(messages: DataFrame, history: History, *, late_too: bool = True) 
         lanes = len(history.lanes) // history.shards
         lane = F.col("lane") + shard * lanes + _LANES
         found = find(found, trees, history.lanes, lane, rank, "_l_")
+        is_apart = F.col("_l_at").isNotNull()
         for name in trees.payload:
-            found = found.withColumn(f"_k_{name}", F.coalesce(f"_l_{name}", f"_k_{name}"))
+            known = F.when(is_apart, F.col(f"_l_{name}")).otherwise(F.col(f"_k_{name}"))
+            found = found.withColumn(f"_k_{name}", known)
+        found = found.withColumn("_k_at", F.when(F.col("_k_at") != _NONE, F.col("_k_at")))
     found = found.withColumn("_k_end", F.get("_k_offsets", partition)).withColumn(
         "_is_late", F.col("offset") >= F.col("_k_end")
     )
@@ -116,7 +121,8 @@ def _usual(sound: DataFrame) -> DataFrame:
 
 def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
     """Return the intervals of lanes in steps where they stood elsewhere than usual, or came from
-    there."""
+    there; and, of lanes that stand behind the usual cursor at the end, those that no step has come
+    to."""
     record, old = F.struct("cursor", "lanes"), F.col("old")
     stand_apart = (F.col("cursor") != F.col("usual")) | (old["cursor"] != old["usual"])
     all_lanes = F.transform(
@@ -128,16 +134,27 @@ def _lanes(sound: DataFrame, lanes: int) -> DataFrame:
     lane = F.col("lane")
     stood = F.when(old.isNotNull(), cursor_in(old, lane))
     moves = sound.withColumn("lane", F.explode(F.when(stand_apart, all_lanes).otherwise(named)))
+    at, stands = F.col("at"), F.col("stands")
+    step = F.struct(
+        at.alias("number"), *_between(F.col("stood"), stands), "at", "is_base", "offsets"
+    )
+    nothing = F.lit(None).cast("array<bigint>")
+    left = F.struct(
+        (at + 1).alias("number"),
+        *_between(stands, F.col("usual")),
+        *(F.lit(_NONE).cast("long").alias("at"), F.lit(True).alias("is_base")),
+        nothing.alias("offsets"),
+    )
+    is_behind = F.col("is_last") & (stands < F.col("usual"))
     return (
         moves.withColumn("stood", stood)
         .withColumn("stands", cursor_in(record, lane))
         .where((F.col("stands") != F.col("usual")) | (F.col("stood") != old["usual"]))
         .select(
             (lane.cast("int") + F.col("shard") * lanes + _LANES).alias("root"),
-            F.col("at").alias("number"),
-            *_between(F.col("stood"), F.col("stands")),
-            *("at", "is_base", "offsets"),
+            F.explode(F.array_compact(F.array(step, F.when(is_behind, left)))).alias("interval"),
         )
+        .select("root", "interval.*")
     )
 
 

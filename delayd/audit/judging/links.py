@@ -43,8 +43,8 @@ def step_number(shards: int) -> Column:
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Return frontier records without flaw. Of each: `fault`, the slug of what is wrong with it,
     and `reason`; `is_sound`; `is_base`, must its difference be left alone; `old`, the sound record
-    before it; `usual`, the highest usual cursor of sound records so far; and its `number`.
-    Computed at once."""
+    before it; `usual`, the highest usual cursor of sound records so far; `is_last`, is it the last
+    sound one of its shard; and its `number`. Computed at once."""
     history = Window.partitionBy("shard").orderBy("offset")
     so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = history.rowsBetween(Window.unboundedPreceding, -1)
@@ -75,6 +75,9 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         F.col("is_sound"),
         F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual"),
     )
+    everywhere = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    last = F.max(F.when(F.col("is_sound"), F.col("offset"))).over(everywhere)
+    judged = judged.withColumn("is_last", F.col("offset") == last)
     linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
         "highest", F.max(F.col("old.step")).over(so_far)
     )
@@ -88,7 +91,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         *("shard", "offset", step_number(bounds.shards).alias("number")),
         *("append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
-        "holds",
+        *("holds", "is_last"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()
 
