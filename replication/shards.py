@@ -16,13 +16,12 @@ Of one shard, the joint frontier is its own. Pure. Source: docs/design/shards.md
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain
-from zlib import crc32
 
 from replication.frontier import ALL_SHARDS, Frontier, first_frontier
-from replication.holds import Hold
+from replication.holds import Hold, home_of
 from replication.record import FrontierRecord, StepCounts
 
 
@@ -33,7 +32,12 @@ def shard_of(partition: int, shards: int) -> int:
 
 def home_in(topic: str, shard: int, shards: int, partitions: int) -> int:
     """Return the partition of a shard in which what orders say about a topic stands."""
-    return shard + shards * (crc32(topic.encode()) % (partitions // shards))
+    return shard + shards * home_of(topic, partitions // shards)
+
+
+def share_of(rate: int, shard: int, shards: int) -> int:
+    """Return how much of a rate a shard has: together they have all of it."""
+    return rate // shards + (shard < rate % shards)
 
 
 def first_of_shard(shard: int, shards: int, partitions: int, lanes: int) -> Frontier:
@@ -62,23 +66,32 @@ def joint_frontier(parts: Sequence[Frontier]) -> Frontier:
 
 def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
     """Return one record of all shards, from the newest of each in order: for checkpoints, exports
-    and people, never for the frontier topic. Its owner is that of the last step."""
+    and people, never for the frontier topic. Its owner and time are those of the last step."""
     if len(parts) == 1:
         return parts[0]
     counts = Counter[str]()
     for part in parts:
         counts.update(asdict(part.counts))
-    holds: Mapping[str, Hold] = {
-        topic: hold for part in reversed(parts) for topic, hold in part.holds.items()
-    }
+    topics = sorted({topic for part in parts for topic in part.holds})
     return replace(
         max(parts, key=lambda part: part.now_ms),
         frontier=joint_frontier([part.frontier for part in parts]),
-        now_ms=min(part.now_ms for part in parts),
         counts=StepCounts(**counts),
         digest=sum(part.digest for part in parts),
         settings=parts[0].settings,
         smoothing={},
         barriers=tuple(sorted(chain.from_iterable(part.barriers for part in parts))),
-        holds=holds,
+        holds={topic: _joint_hold(topic, parts) for topic in topics},
+    )
+
+
+def _joint_hold(topic: str, parts: Sequence[FrontierRecord]) -> Hold:
+    """Return how long a topic is paused anywhere, and the rate of all that go on with it. Its order
+    is that of the first of them."""
+    holds = [part.holds[topic] for part in parts if topic in part.holds]
+    return Hold(
+        min(hold.since_ms for hold in holds),
+        max(hold.until_ms for hold in holds),
+        sum(hold.rate for hold in holds),
+        holds[0].offset,
     )

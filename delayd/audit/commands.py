@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 
-from delayd.audit.cut import NodeAddress, cut_now, nodes_of_members
+from delayd.audit.cut import NodeAddress, nodes_of_members
 from delayd.audit.reading.session import require_spark
 from delayd.cluster.connect import open_bus, open_coordination
 from delayd.cluster.lookup import members_of
@@ -244,10 +244,9 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
 
     assert asked.work is not None, "checked before"
     interval_ms = _interval_ms(asked.interval)
-    first = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS)
-    settings = first.record.settings
+    record = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS).record
+    settings = record.settings
     refuse_at_least_once(settings)
-    record = cut_now(source.bus, first, CONNECT_TIMEOUT_MS).record
     if where.cluster_key is not None:
         check_keys(source.bus, where.cluster_key, settings, source.clock, CONNECT_TIMEOUT_MS)
 

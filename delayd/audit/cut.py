@@ -17,20 +17,15 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Self
 
-from delayd.audit.errors import AuditError
-from delayd.bus import Bus
 from delayd.cluster.admin_client import admin_of, opened, url_of
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.cluster.topics import last_frontier
 from delayd.runtime.clock import SystemClock
-from replication.record import FrontierRecord, encode
-from replication.settings import Settings
-from replication.shards import joint_record
+from replication.record import encode
 
 INGEST_WAIT_MS: Final = 60_000
 """How long a node may take to ingest up to the cut before it is called behind."""
@@ -70,46 +65,10 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCut:
-    """The newest committed frontier record of each shard, and where it stands; one is the cut of a
-    shard, whatever the others did meanwhile."""
-
-    parts: tuple[SeenFrontier, ...]
-    record: FrontierRecord = field(init=False)
-    """Of all shards."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "record", joint_record([part.record for part in self.parts]))
-
-    @property
-    def last(self) -> SeenFrontier:
-        """Return the record that was written last."""
-        return max(self.parts, key=lambda part: part.append_ms)
-
-
-def cut_now(bus: Bus, first: SeenFrontier, timeout_ms: int) -> SeenCut:
-    """Return the cut as it is now; `first`: the newest record of shard 0. AuditError if a shard has
-    none."""
-    settings = first.record.settings
-    others = range(1, settings.shards)
-    return SeenCut((first, *(_newest_of(bus, settings, shard, timeout_ms) for shard in others)))
-
-
-def _newest_of(bus: Bus, settings: Settings, shard: int, timeout_ms: int) -> SeenFrontier:
-    topic = settings.frontier.name
-    seen = last_frontier(bus, topic, timeout_ms, shard)
-    if seen is None:
-        raise AuditError(
-            f"{topic} holds no frontier of shard {shard}", remedy="run `delayd topics check`"
-        )
-    return seen
-
-
-@dataclass(frozen=True, slots=True)
 class Cut:
     """A moment to be judged."""
 
-    seen: SeenCut
+    seen: SeenFrontier
     exports: tuple[Export, ...]
     is_compared: bool = True
     """False if no node could be asked, because nobody knows any."""
@@ -121,7 +80,7 @@ class Exporting:
 
     def __init__(
         self,
-        seen: SeenCut,
+        seen: SeenFrontier,
         nodes: Sequence[NodeAddress] | None,
         folder: Path,
         token: str | None = None,
@@ -198,6 +157,11 @@ class Exporting:
             if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
                 return problem
             threading.Event().wait(BUSY_RETRY_S)
+
+
+def parts_of(seen: SeenFrontier) -> tuple[SeenFrontier, ...]:
+    """Return the newest record of each shard, of what was seen of all."""
+    return seen.parts or (seen,)
 
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from delayd import __version__
 from delayd.audit.bounds import Bounds
-from delayd.audit.cut import Cut, Export, Exporting, NodeAddress, SeenCut, cut_now
+from delayd.audit.cut import Cut, Export, Exporting, NodeAddress, parts_of
 from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.audit.jobs import Jobs
 from delayd.audit.judging.columns import table_of
@@ -56,6 +56,7 @@ from delayd.audit.report import (
 from delayd.audit.statistics import figures_of, heat_cells
 from delayd.audit.table_loader import Source, Tables, TableStore, read_tables, reading_ahead
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.key_checks import check_keys
 from delayd.cluster.topics import load_settings
 
@@ -100,9 +101,8 @@ def run(
         )
     begun_ms = source.clock.monotonic_ms()
     with _folder(options.work) as folder:
-        first = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
-        refuse_at_least_once(first.record.settings)
-        seen = cut_now(source.bus, first, TIMEOUT_MS)
+        seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
+        refuse_at_least_once(seen.record.settings)
         if source.cluster_key is not None:
             settings, clock = seen.record.settings, source.clock
             check_keys(source.bus, source.cluster_key, settings, clock, TIMEOUT_MS)
@@ -181,7 +181,7 @@ class Judging:
                 compared=len(nodes),
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
-                last_steps_ms=[part.append_ms for part in seen.parts],
+                last_steps_ms=[part.append_ms for part in parts_of(seen)],
                 requeued=requeued,
             ),
             travel=self._travel(messages),
@@ -313,20 +313,19 @@ class Judging:
             return travel_of(messages, self._options.at_ms)
 
 
-def _info_of(seen: SeenCut, tables: Tables) -> CutInfo:
+def _info_of(seen: SeenFrontier, tables: Tables) -> CutInfo:
     """Return the cut as a report has it."""
     frontier = seen.record.frontier
+    last = max(parts_of(seen), key=lambda part: part.append_ms)
     each = [(part.record.frontier, part.offset, part.append_ms) for part in seen.parts]
     return CutInfo(
         step=frontier.step,
         term=frontier.term,
-        offset=seen.last.offset,
-        append_ms=seen.last.append_ms,
+        offset=last.offset,
+        append_ms=last.append_ms,
         read_ms=tables.read_ms,
         records=tables.counts,
-        shards=tuple(ShardInfo(it.shard, it.step, it.term, *place) for it, *place in each)
-        if len(each) > 1
-        else (),
+        shards=tuple(ShardInfo(it.shard, it.step, it.term, *place) for it, *place in each),
     )
 
 

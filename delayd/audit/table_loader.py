@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from delayd.audit.bounds import Bounds, ShardCut
-from delayd.audit.cut import SeenCut
+from delayd.audit.cut import parts_of
 from delayd.audit.errors import AuditError
 from delayd.audit.jobs import Jobs, jobs_at_once
 from delayd.audit.judging.columns import table_of
@@ -49,6 +49,7 @@ from delayd.audit.spans import (
 )
 from delayd.audit.tables import DELIVERIES, FRONTIERS, LETTERS, LOGGED, RECEIPTS, REQUESTS
 from delayd.bus import Bus, Cluster
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
 from replication.settings import Settings
 
@@ -138,7 +139,7 @@ class Ahead:
 
 
 @contextmanager
-def reading_ahead(source: Source, seen: SeenCut, *, is_small: bool) -> Iterator[Ahead | None]:
+def reading_ahead(source: Source, seen: SeenFrontier, *, is_small: bool) -> Iterator[Ahead | None]:
     """Begin to read the buffer of an audit at the cut `seen`, if it is small."""
     with ThreadPoolExecutor(1, thread_name_prefix="audit-ahead") as pool:
         with closing(source.bus.cluster()) as kafka:
@@ -155,12 +156,12 @@ def _buffer_of(kafka: Cluster, clock: Clock, settings: Settings) -> Span:
     return as_configured(span_of(kafka, clock, name), config)
 
 
-def _access(source: Source, seen: SeenCut) -> Access:
+def _access(source: Source, seen: SeenFrontier) -> Access:
     return Access.of(seen.record, source.bootstrap, source.kafka, source.cluster_key)
 
 
 def read_tables(
-    store: TableStore, source: Source, seen: SeenCut, ahead: Ahead | None = None
+    store: TableStore, source: Source, seen: SeenFrontier, ahead: Ahead | None = None
 ) -> Tables:
     """Keep all tables of an audit at the cut `seen`, and return them."""
     store.folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +178,7 @@ class _Reading:
     _store: TableStore
     _source: Source
     _access: Path
-    _seen: SeenCut
+    _seen: SeenFrontier
     _jobs: Jobs
     _ahead: Ahead | None
 
@@ -213,7 +214,7 @@ class _Reading:
         bounds = Bounds(
             settings=settings,
             frontier=self._seen.record.frontier,
-            cuts=tuple(ShardCut(part.offset, part.append_ms) for part in self._seen.parts),
+            cuts=tuple(ShardCut(part.offset, part.append_ms) for part in parts_of(self._seen)),
             buffer_starts=buffer.starts,
             buffer_ends=buffer.ends,
             buffer_latest=latest,
@@ -247,7 +248,7 @@ class _Reading:
         self, targets: Sequence[Span], receipts: Span, letters: Span, frontier: Span
     ) -> dict[str, DataFrame]:
         """Return the tables of what came out, by their names in Tables."""
-        frontiers = partial(frontiers_of, shards=len(self._seen.parts))
+        frontiers = partial(frontiers_of, shards=self._seen.record.settings.shards)
         wanted: dict[str, tuple[StructType, Sequence[Span], str, Narrow]] = {
             "deliveries": (DELIVERIES, targets, "target", deliveries_of),
             "receipts": (RECEIPTS, [receipts], "receipts", receipts_of),
@@ -306,9 +307,9 @@ class _Reading:
         return read_topics(spark, access, spans, role) if records is None else records
 
 
-def up_to_the_cut(frontier: Span, seen: SeenCut) -> Span:
+def up_to_the_cut(frontier: Span, seen: SeenFrontier) -> Span:
     """Return the histories that end with the cut: what steps did later is not judged."""
-    parts = seen.parts
+    parts = parts_of(seen)
     ends = [
         min(end, parts[partition].offset + 1) if partition < len(parts) else 0
         for partition, end in enumerate(frontier.ends)

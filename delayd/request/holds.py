@@ -28,7 +28,7 @@ HOLD: Final = "delayd-hold"
 
 
 def order_record(order: Order, limits: RequestLimits, shard: int = 0) -> BufferRecord:
-    """Return the record of an order for one of the shards; each has its own."""
+    """Return the record of an order to the master of a shard."""
     topic, at_ms, until_ms, rate = order
     text = f"pause/{at_ms}/{until_ms}/{rate}/{topic}"
     if not order.is_pause:

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from chaos.cross_check import WRONG, agree, cross_check
-from delayd.audit.cut import Cut, Exporting, NodeAddress, SeenCut
+from delayd.audit.cut import Cut, Exporting, NodeAddress
 from delayd.audit.judging.faults import Fault
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import open_session
@@ -103,7 +103,7 @@ def scene(
         bootstrap = stage.brokers.bootstrap
         source = Source(ConfluentBus(bootstrap), bootstrap, CLOCK, cluster_key=CLUSTER_KEY)
         on = Operation(
-            Past(bootstrap, stage.prefix, stage.targets, cut.seen.last.offset),
+            Past(bootstrap, stage.prefix, stage.targets, cut.seen.offset),
             Surgeon(stage.brokers.directory / "data" / BROKER, folder / "kept"),
             {export.node: export.file for export in cut.exports if export.file is not None},
             folder / "kept-exports",
@@ -118,7 +118,7 @@ def scene(
 def take_cut(stage: Stage, folder: Path) -> Cut:
     """The newest frontier, and what every node holds at it."""
     bus = ConfluentBus(stage.brokers.bootstrap)
-    seen = SeenCut((load_settings(bus, stage.cluster.name, stage.prefix, TIMEOUT_MS),))
+    seen = load_settings(bus, stage.cluster.name, stage.prefix, TIMEOUT_MS)
     nodes = [NodeAddress(node.name, f"127.0.0.1:{node.port}") for node in stage.nodes]
     with Exporting(seen, nodes, folder) as exporting:
         cut = exporting.finish()

@@ -90,7 +90,7 @@ class Audit:
         with contextlib.closing(self.source.bus.cluster()) as kafka:
             span = span_of(kafka, self.source.clock, topic)
         if topic == self.cut.seen.record.settings.frontier.name:
-            return replace(span, ends=(self.cut.seen.last.offset + 1,))
+            return replace(span, ends=(self.cut.seen.offset + 1,))
         return span
 
 

@@ -12,19 +12,15 @@ from pathlib import Path
 import pytest
 from cluster_settings import SETTINGS
 from exporting_node import BEGIN_MS, cut
-from manual_clock import ManualClock
 
-from delayd.audit.cut import Export, Exporting, NodeAddress, SeenCut, cut_now
-from delayd.audit.errors import AuditError
+from delayd.audit.cut import Export, Exporting, NodeAddress
 from delayd.audit.spans import Span
 from delayd.audit.table_loader import up_to_the_cut
-from delayd.bus.memory import MemoryBus, MemoryKafka
-from delayd.cluster.topics import last_frontier
-from replication.frontier import ALL_SHARDS
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from delayd.cluster.frontier_log import SeenFrontier, joint_seen
+from replication.record import FrontierRecord, StepCounts
 from replication.shards import first_of_shard
 
-AT = SeenCut((cut(4, (40, 0), cursor_ms=BEGIN_MS + 1_000),))
+AT = cut(4, (40, 0), cursor_ms=BEGIN_MS + 1_000)
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -157,35 +153,17 @@ def test_what_fails_meanwhile_does_not_wait_for_nodes(tmp_path: Path) -> None:
         )
 
 
-# --- The cut of several shards
-
-
-def test_the_cut_is_the_newest_frontier_of_each_shard() -> None:
-    """docs/design/audit.md, Shards."""
-    kafka = MemoryKafka(ManualClock(BEGIN_MS))
-    settings = replace(SETTINGS, partitions=4, shards=2)
-    kafka.create_topic(settings.frontier.name, 2, {"cleanup.policy": "compact"})
-    for shard, step in ((0, 3), (1, 7), (1, 8), (0, 4)):
-        first = first_of_shard(shard, 2, 4, settings.lanes)
-        offsets = tuple(step if p % 2 == shard else 0 for p in range(4))
-        record = FrontierRecord(
-            replace(first, step=step, offsets=offsets), "n/1", step, StepCounts(), 0, settings
+def test_of_each_shard_the_frontier_is_read_up_to_its_own_cut() -> None:
+    """docs/design/audit.md, Shards. What a topic has besides is no shard's."""
+    settings = replace(SETTINGS, partitions=2, shards=2)
+    records = [
+        FrontierRecord(
+            first_of_shard(shard, 2, 2, settings.lanes), "n/1", 7, StepCounts(), 0, settings
         )
-        kafka.append(settings.frontier.name, shard, record_key(shard), encode(record))
-        if shard == 1 and step == 8:
-            kafka.append(settings.frontier.name, 1, record_key(0), encode(record))
-    bus = MemoryBus(kafka)
-    first_seen = last_frontier(bus, settings.frontier.name, 1_000)
-    assert first_seen is not None
-    seen = cut_now(bus, first_seen, 1_000)
-    assert [part.offset for part in seen.parts] == [1, 1]
-    span = Span(settings.frontier.name, (0, 1, 0), (9, 2, 5))
-    assert up_to_the_cut(span, seen) == replace(span, starts=(0, 1, 0), ends=(2, 2, 0))
-    frontier = seen.record.frontier
-    assert (frontier.shard, frontier.step, frontier.offsets) == (ALL_SHARDS, 12, (4, 8, 4, 8))
-
-    kafka.create_topic("other", 2, {"cleanup.policy": "compact"})
-    other = replace(settings, frontier=replace(settings.frontier, name="other"))
-    alone = first_seen._replace(record=replace(first_seen.record, settings=other))
-    with pytest.raises(AuditError, match="no frontier of shard 1"):
-        cut_now(bus, alone, 1_000)
+        for shard in range(2)
+    ]
+    seen = joint_seen([SeenFrontier(records[0], 1, 7), SeenFrontier(records[1], 4, 5)])
+    span = Span("frontier", (0, 2, 0), (9, 6, 5))
+    assert up_to_the_cut(span, seen) == replace(span, starts=(0, 2, 0), ends=(2, 5, 0))
+    alone = replace(span, starts=(0,), ends=(9,))
+    assert up_to_the_cut(alone, seen.parts[0]) == replace(alone, ends=(2,))

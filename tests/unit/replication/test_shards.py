@@ -64,6 +64,7 @@ def done(frontier: Frontier) -> set[tuple[int, Rank]]:
 
 @given(parts())
 def test_the_joint_frontier_covers_what_any_shard_covers(found: list[Frontier]) -> None:
+    """Rules: joint-covers"""
     joint = joint_frontier(found)
     assert done(joint) == set().union(*map(done, found))
     for shard, part in enumerate(found):
@@ -121,9 +122,9 @@ def test_a_joint_record_has_what_each_says() -> None:
     ]
     joint = joint_record(records)
     assert joint.barriers == tuple(barriers)
-    assert (joint.now_ms, joint.owner) == (10, "n/2")
+    assert (joint.now_ms, joint.owner) == (12, "n/2")
     assert (joint.counts.delivered, joint.digest) == (3, 21)
-    assert joint.holds == {"t": Hold(1, 2, 3, 0)}
+    assert joint.holds == {"t": Hold(1, 2, 9, 0)}
 
 
 def test_of_one_shard_all_is_as_it_was() -> None:
