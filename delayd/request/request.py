@@ -72,6 +72,7 @@ class RequestLimits:
     tracing_headers: tuple[str, ...] = ()
     """The cluster's own (`Settings.tracing_headers`)."""
     shards: int = 1
+    """Of the cluster: an order has a home in each (`replication.shards`)."""
 
     @classmethod
     def of(
