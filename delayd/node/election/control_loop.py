@@ -82,10 +82,8 @@ class ControlLoop:
 
     @property
     def gone(self) -> tuple[str, ...]:
-        """The node that led the shard last, if it does not lead it any more."""
-        if (name := self.master_name) is not None:
-            self._last_master = name
-            return ()
+        """The node that leads the shard, or led it last: once it is gone nobody waits for it."""
+        self._last_master = self.master_name or self._last_master
         return () if self._last_master is None else (self._last_master,)
 
     def yield_turns(self, turns: int) -> None:
