@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from clusters import TestCluster, make_cluster
 from nodes import CLOCK, HANGS_S, delayd_in_process, master_of, running, wait_for
+from test_audit import audit
 from test_failover import batch_on, kill, wait_due, watched
 from test_pauses_on_kafka import command
 from topics_read import read_until
@@ -100,3 +101,9 @@ def test_answers_status_and_a_pause_are_those_of_all_shards(sharded: TestCluster
         shards = json.loads(delayd_in_process("status", *where, *named).stdout)["shards"]
         assert [shard["shard"] for shard in shards] == list(range(SHARDS))
         assert {shard["leader"] for shard in shards} <= {node.name for node in nodes}
+        wait_for(lambda: newest(sharded).record.holds == {}, "the pause is over")
+        later = [client.schedule_async(target, b"v", at=due_ms + 3_600_000) for _ in range(12)]
+        assert len({future.result(HANGS_S).source for future in later}) == 12
+        code, report = audit(sharded, "--nodes", "2")
+        assert (code, report["found"]) == (0, {}), report["examples"]
+        assert (report["delivered"], report["cancelled"], report["pending"]) == (40, 20, 12)
