@@ -23,10 +23,15 @@ MOVED: Final = "moved"
 HOLDS: Final = "holds"
 """Topics that are paused (`replication.holds`): who does not know them would deliver there."""
 
+QUOTAS: Final = "quotas"
+"""Topics of which only so many messages may be pending (`replication.quotas`): who does not know
+them would forget them."""
+
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
     MOVED: "0.2.0",
     HOLDS: "0.2.0",
+    QUOTAS: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

@@ -25,6 +25,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 of topics with a rate (`replication.smoothing`); absent where there is none
     holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
                 (`replication.holds`); absent where there is none
+    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms]} of topics that have
+                one (`replication.quotas`); absent where there is none
 
 A reader refuses a format or a feature that it does not know: to guess at a frontier loses or
 doubles messages. A field that it does not know, and that no feature stands for, is optional: the
@@ -42,9 +44,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from replication.features import BARRIERS, FEATURES, HOLDS, MOVED, refuse_unknown, rules_feature
+from replication.features import (
+    BARRIERS,
+    FEATURES,
+    HOLDS,
+    MOVED,
+    QUOTAS,
+    refuse_unknown,
+    rules_feature,
+)
 from replication.frontier import Frontier
 from replication.holds import Hold
+from replication.quotas import Quota
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
@@ -63,6 +74,7 @@ _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
         *("counts", "digest", "settings", "barriers", "moved", "smoothing", "holds"),
+        "quotas",
     }
 )
 
@@ -113,6 +125,8 @@ class FrontierRecord:
     """The realm of the cluster that took over what is pending; empty if none did."""
     holds: Mapping[str, Hold] = field(default_factory=dict)
     """By topic: its pause, until what has waited is out."""
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """By topic: how many messages may be pending, and whether requests are refused."""
 
     @property
     def rules(self) -> Rules:
@@ -124,6 +138,7 @@ class FrontierRecord:
         """Return the features that a reader must know, with their releases."""
         names = [MOVED] if self.moved else []
         names += [HOLDS] if self.holds else []
+        names += [QUOTAS] if self.quotas else []
         if self.barriers:
             names.append(BARRIERS)
             names += sorted({rules_feature(barrier.version) for barrier in self.barriers})
@@ -164,6 +179,8 @@ def encode(record: FrontierRecord) -> bytes:
         fields["moved"] = record.moved
     if record.holds:
         fields["holds"] = record.holds
+    if record.quotas:
+        fields["quotas"] = record.quotas
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
@@ -202,6 +219,7 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             barriers=tuple(Barrier(*map(_whole, each)) for each in fields.get("barriers", ())),
             moved=str(fields.get("moved", "")),
             holds={t: Hold(*map(_whole, hold)) for t, hold in fields.get("holds", {}).items()},
+            quotas={t: Quota(*map(_whole, q)) for t, q in fields.get("quotas", {}).items()},
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
             raise FrontierFormatError("it does not say what of it must be known")

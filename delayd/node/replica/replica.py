@@ -46,6 +46,7 @@ from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
 from replication.log_time import trail_ms_of
+from replication.quotas import full_lines, full_of
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.rules import Barrier, Rules
@@ -93,7 +94,9 @@ class Replica:
         progress = wheel.progress
         rules = Rules(settings.rules_version, progress.rules if progress else ())
         self.limits = RequestLimits.of(settings, proof_key, rules)
-        """By the rules that it knows; they change under the lock."""
+        """By the rules that it knows, and the topics that are full; they change under the lock."""
+        if progress is not None:
+            self.limits = limits_with(self.limits, (), full_of(progress.full))
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self._flat_ingest = FlatIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
@@ -197,7 +200,7 @@ class Replica:
     def take_piece(self, piece: Piece) -> None:
         """Ingest a piece, all of it or nothing."""
         with self.changed:
-            self.limits = limits_with(self.limits, piece.limits.rules.barriers)
+            self.limits = limits_with(self.limits, piece.limits.rules.barriers, piece.limits.full)
             batch = IngestBatch(
                 self.wheel.ids,
                 self.settings,
@@ -273,6 +276,7 @@ class Replica:
                     f"has already acted on step {self.known_step}",
                     remedy="the topic lost records: see docs/operations.md",
                 )
+            self.wheel.counts.named = frozenset(seen.record.quotas)
             refuse_passed(seen.record.barriers, self.rules, self.ingested)
             self.limits = limits_with(self.limits, seen.record.barriers)
             if newest is None:
@@ -389,6 +393,7 @@ class Replica:
                 leap_ms=leap_ms if any(leap_ms) else (),
                 rules=self.rules.barriers,
                 began=self.began,
+                full=full_lines(self.limits.full),
             )
             try:
                 pending = self.wheel.begin_checkpoint(progress)
