@@ -20,6 +20,20 @@ class LoggedOrder(NamedTuple):
     rate: int
 
 
+class LoggedQuota(NamedTuple):
+    """An order about the quota of a target, or a gate, and its place."""
+
+    partition: int
+    offset: int
+    kind: str
+    """limit, full or open."""
+    topic: str
+    at_ms: int
+    pending: int
+    """What a gate's step has counted."""
+    max_pending: int
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The cut, and how far the evidence reaches. Times are Unix ms."""
@@ -50,6 +64,8 @@ class Bounds:
     """By the buffer: all records that may have."""
     orders: tuple[LoggedOrder, ...] = ()
     """By the buffer: all that pause a target, or resume it."""
+    quotas: tuple[LoggedQuota, ...] = ()
+    """By the buffer: all that limit a target, or say that it is full or open."""
     is_any_timed: bool = True
     """Is there perhaps a message with `delayd-late`?"""
 

@@ -25,6 +25,7 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.holds import orders_of
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.quotas import quotas_of, refused_by
 from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
@@ -194,6 +195,12 @@ class _Reading:
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
             counts = self._counts(requests)
+            quotas = quotas_of(requests) if counts.quotas else ()
+            if quotas:
+                asked = requests
+                requests = self._store.keep(
+                    "judged", REQUESTS, lambda: refused_by(asked, quotas), "finding what was full"
+                )
             logging = self._jobs.begin(lambda: self._logged(requests, settings, counts))
             named = sorted(counts.targets)
             targets = target_spans(bus, clock, named)
@@ -221,6 +228,7 @@ class _Reading:
             named_barriers=rules.barriers,
             logged_barriers=barriers_of(requests) if counts.switches else (),
             orders=orders_of(requests) if counts.orders else (),
+            quotas=quotas,
             is_any_timed=counts.with_late > 0,
         )
         logged = logging.result()

@@ -1,6 +1,6 @@
-"""Orders of operators about target topics: write one, and wait until a step has obeyed it.
+"""Orders to pause a target topic, or to resume it.
 
-1. The cluster's rules know orders, and the topic exists.
+1. The cluster's rules know pauses, and the topic exists.
 2. The order is written to the home of its topic, under the key by which the master signs.
 3. A frontier record passes it: what its holds say is what came of it.
 
@@ -11,19 +11,15 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from delayd.bus import Ack, Bus
-from delayd.cluster.frontier_log import POLL_MS, FrontierLog
-from delayd.cluster.topics import load_settings
-from delayd.config.cluster_key import signing_key
+from delayd.bus import Bus
+from delayd.cluster.ordering import Cluster
 from delayd.errors import PauseError
 from delayd.request.holds import order_record, problem_of
-from delayd.request.internal import BufferRecord
 from delayd.request.request import RequestLimits
 from delayd.runtime.clock import Clock
 from replication.holds import HOLDS_MAX, Hold, Order, home_of
 from replication.record import FrontierRecord
 from replication.rules import knows_pauses
-from replication.settings import Settings
 
 
 def give_order(
@@ -42,14 +38,12 @@ def give_order(
     Raises PauseError if it cannot be obeyed, was not, or nobody passes it in time;
     WrongClusterKeyError, and what `load_settings` and the drivers raise.
     """
-    seen = load_settings(bus, cluster, prefix, timeout_ms)
-    settings = seen.record.settings
-    limits = RequestLimits.of(settings, signing_key(cluster_key, settings), seen.record.rules)
+    there = Cluster(bus, clock, cluster, prefix, cluster_key, timeout_ms)
+    seen = there.look()
+    limits = there.limits(seen.record)
     _refuse(bus, order, limits, seen.record, timeout_ms)
-    with closing(FrontierLog(bus, settings.frontier.name, 0)) as log:
-        log.open(timeout_ms)
-        offset = _write(bus, settings, order_record(order, limits), timeout_ms)
-        record = _passed(log, clock, order, offset, timeout_ms)
+    written = order_record(order, limits)
+    offset, record = there.passed(seen.record, written, PauseError, order.topic)
     hold = record.holds.get(order.topic)
     if order.is_pause and (hold is None or hold.offset < offset):
         raise PauseError(
@@ -86,37 +80,3 @@ def _refuse(
     with closing(bus.cluster()) as kafka:
         if order.is_pause and order.topic not in kafka.survey([order.topic], timeout_ms).states:
             raise PauseError(f"there is no topic {order.topic}", remedy="check the name")
-
-
-def _write(bus: Bus, settings: Settings, record: BufferRecord, timeout_ms: int) -> int:
-    acks: list[Ack] = []
-    with closing(bus.idempotent_producer()) as producer:
-        producer.send(
-            settings.buffer.name,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-            partition=record.partition,
-            on_ack=acks.append,
-        )
-        producer.flush(timeout_ms)
-    [ack] = acks
-    return ack.offset
-
-
-def _passed(
-    log: FrontierLog, clock: Clock, order: Order, offset: int, timeout_ms: int
-) -> FrontierRecord:
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    while True:
-        if log.newest is not None:
-            record = log.newest.record
-            home = home_of(order.topic, record.settings.partitions)
-            if record.frontier.offsets[home] > offset:
-                return record
-        if clock.monotonic_ms() > deadline_ms:
-            raise PauseError(
-                f"the order about {order.topic} is written, and no master has passed it yet",
-                remedy="it is obeyed once there is a master: see delayd status",
-            )
-        log.poll(POLL_MS)

@@ -62,7 +62,8 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         .withColumn("usual", F.max(F.when(F.col("is_sound"), F.col("cursor"))).over(so_far))
     )
     sound = F.when(
-        F.col("is_sound"), F.struct("offset", "step", "cursor", "lanes", "offsets", "usual")
+        F.col("is_sound"),
+        F.struct("offset", "step", "cursor", "lanes", "offsets", "usual", "quotas"),
     )
     linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
         "highest", F.max(F.col("old.step")).over(so_far)
@@ -76,7 +77,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     return linked.select(
         *("offset", "append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
-        "holds",
+        *("holds", "quotas"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()
 

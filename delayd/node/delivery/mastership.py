@@ -263,7 +263,7 @@ class Mastership:
                 self._step_sizing.limits, lanes_max=lanes_max, lanes_stopped=self._stopped
             )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
-            gates = self._quotas.count(self._planner.pending(self._quotas.topics), now_ms)
+            gates = self._quotas.count(self._planner.pending(self._quotas.topics, plan), now_ms)
             if plan.is_empty and not gates:
                 due_ms = self._planner.next_due_ms(now_ms, self._stopped)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.

@@ -40,7 +40,10 @@ class OrderStep:
             if (order := order_of(frame.body)) is not None:
                 self.smoothing.obey(order, frame.offset, self._now_ms)
             elif (quota := quota_of(frame.body)) is not None:
-                self._gates += self._quotas.obey(quota, frame.offset, self._now_ms)
+                opened = self._quotas.obey(quota, frame.offset, self._now_ms)
+                if opened:  # what the step has counted before is over
+                    others = [gate for gate in self._gates if gate.topic != quota.topic]
+                    self._gates = [*others, *opened]
             else:
                 continue
             self.count += 1

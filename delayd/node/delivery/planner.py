@@ -207,10 +207,10 @@ class Planner:
         ]
         return Piece(left, len(frames) - len(left))
 
-    def pending(self, topics: Iterable[str]) -> dict[str, int]:
+    def pending(self, topics: Iterable[str], plan: Plan) -> dict[str, int]:
         """Return how many messages are pending for these topics, in the seconds that their lanes
-        have not passed."""
-        cursors, lanes = self.frontier.cursors, self._settings.lanes
+        have not passed after the planned step."""
+        cursors, lanes = plan.frontier.cursors, self._settings.lanes
         slots = {topic: slot_of(cursors[lane_of(topic, lanes)].due_ms) for topic in topics}
         if not slots:
             return {}

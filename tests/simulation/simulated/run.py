@@ -79,6 +79,7 @@ def simulate(
     differences: bool = False,
     moves: bool = False,
     pauses: bool = False,
+    quotas: bool = False,
     debounces: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
@@ -112,6 +113,7 @@ def simulate(
             differences=differences,
             moves=moves,
             pauses=pauses,
+            quotas=quotas,
             debounces=debounces,
         )
         problem, judge = None, None

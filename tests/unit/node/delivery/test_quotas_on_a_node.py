@@ -10,7 +10,7 @@ import pytest
 from manual_clock import START_MS
 from one_node import CLUSTER_KEY, Maker, OneNode
 
-from delayd.bus import Record
+from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.request import RequestLimits, order_record, quota_record
 from delayd.request.quotas import gate_record
@@ -184,8 +184,12 @@ def test_what_is_killed_is_not_pending(make: Maker, op: str) -> None:
             node.send("bills", LATER_MS, id=f"order-{number}", op=op)
         else:
             key = f"order-{number}".encode()
-            more = [("delayd-delay", b"1h"), ("delayd-max-wait", b"2h")]
-            asked = [("delayd-op", b"debounce"), ("delayd-topic", b"bills"), ("delayd-id", key)]
+            more: Headers = [("delayd-delay", b"1h"), ("delayd-max-wait", b"2h")]
+            asked: Headers = [
+                ("delayd-op", b"debounce"),
+                ("delayd-topic", b"bills"),
+                ("delayd-id", key),
+            ]
             asked += more
             node.kafka.append("delayd-buffer", partition_of(key, 2), key, b"v", asked)
     turn(node)
@@ -211,7 +215,7 @@ def test_whatever_adds_a_message_is_refused_and_changes_nothing(
     turn(node)
     node.send("orders", LATER_MS, id="a", value=b"first")
     turn(node)
-    asked = [("delayd-topic", b"orders"), ("delayd-id", b"a"), *more]
+    asked: Headers = [("delayd-topic", b"orders"), ("delayd-id", b"a"), *more]
     node.kafka.append("delayd-buffer", partition_of(b"a", 2), b"a", b"second", asked)
     turn(node)
     assert refused(node) == 1 and verdicts(node) == {"over-quota": 1}
@@ -230,7 +234,7 @@ def test_cancels_reschedules_and_other_topics_pass(make: Maker) -> None:
     turn(node)
     node.send("", id="a", op="cancel")
     key = b"b"
-    move = [("delayd-op", b"reschedule"), ("delayd-id", key), ("delayd-by", b"+10m")]
+    move: Headers = [("delayd-op", b"reschedule"), ("delayd-id", key), ("delayd-by", b"+10m")]
     node.kafka.append("delayd-buffer", partition_of(key, 2), key, None, move)
     for _ in range(5):
         node.send(NEIGHBOUR, LATER_MS)
