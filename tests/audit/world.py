@@ -42,7 +42,7 @@ from replication.holds import Order
 from replication.ids import NOTHING, IdState, Settlement
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.log_time import trail_ms_of
-from replication.quotas import Full, QuotaOrder, Quotas, full_after
+from replication.quotas import Full, Gate, QuotaOrder, Quotas, full_after
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode
 from replication.settings import RECEIPTS_ALL, Settings
@@ -222,7 +222,9 @@ class World:
         )
         request = wire.parse(record, replace(LIMITS, full=self._full))
         state = self._states[partition]
-        order = None if isinstance(request, Reject) else request.order or request.quota
+        order: Order | QuotaOrder | Gate | None = None
+        if not isinstance(request, Reject):
+            order = request.order or request.quota
         if not isinstance(request, Reject) and request.gate is not None:
             self._full = full_after(self._full, partition, request.gate)
             order = request.gate

@@ -6,7 +6,8 @@ Source: docs/design/quotas.md.
 from dataclasses import replace
 
 import pytest
-from test_orders import HOME, LIMITS
+from continuations import LIMITS
+from test_orders import HOME
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of

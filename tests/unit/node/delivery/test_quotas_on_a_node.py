@@ -5,14 +5,15 @@ Source: docs/design/quotas.md.
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from manual_clock import START_MS
-from one_node import CLUSTER_KEY, Maker, OneNode
+from one_node import CLUSTER_KEY, Maker, OneNode, nodes_in, open_replica
 
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
-from delayd.request import RequestLimits, order_record, quota_record
+from delayd.request import Reason, RequestLimits, order_record, quota_record
 from delayd.request.quotas import gate_record
 from replication.holds import Order, home_of
 from replication.quotas import AGAIN_MS, QUOTAS_MAX, Gate, Quota, QuotaOrder
@@ -296,18 +297,25 @@ def test_no_more_than_so_many_topics_have_a_quota(make: Maker) -> None:
     assert len(last(node).quotas) == QUOTAS_MAX and not node.failures
 
 
-def test_a_node_that_starts_again_knows_what_is_full(make: Maker) -> None:
+def test_a_node_that_starts_again_knows_what_is_full(tmp_path: Path) -> None:
     """Rules: quota-refused"""
-    node = make("orders", partitions=2)
-    filled(node, 2)
-    node.replica.checkpoint()
-    assert node.replica.wheel.progress is not None
-    lines = node.replica.wheel.progress.full
-    assert lines == ((0, "orders", 2), (1, "orders", 2))
-    limit(node, 0)
-    turn(node)
-    node.replica.checkpoint()
-    assert node.replica.wheel.progress.full == ()
+    with nodes_in(tmp_path) as make:
+        node = make("orders", partitions=2)
+        filled(node, 2)
+        node.replica.checkpoint()
+        settings = node.settings
+    again = open_replica(tmp_path / "0", settings)
+    assert again.limits.full == {0: {"orders": 2}, 1: {"orders": 2}}
+    message: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"1h")]
+    [rejected] = again.take([Record(0, 1_000, 0, START_MS, None, b"v", message)])
+    assert rejected.reject.reason is Reason.OVER_QUOTA
+    said = Gate("orders", START_MS, False, 0, 0)
+    for partition in range(2):
+        opened = gate_record(partition, said, again.limits).headers
+        again.take([Record(partition, 2_000, 0, START_MS, None, None, opened)])
+    again.checkpoint()
+    assert again.wheel.progress is not None and again.wheel.progress.full == ()
+    again.close()
 
 
 def test_who_forges_a_gate_is_refused(make: Maker) -> None:
