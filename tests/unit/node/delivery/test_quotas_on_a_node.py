@@ -115,6 +115,7 @@ def test_a_refused_message_is_delivered_by_no_successor(make: Maker) -> None:
         node.stop_leading()
         node.send("orders", node.clock.now_ms, partition=number % 2)
         turn(node)
+        assert quota(node).is_full
     assert refused(node) == 6 and node.read("orders") == []
     go_on(node, LATER_MS + 2_000, every_ms=2_000)
     assert len(node.read("orders")) == 4 and not node.failures
