@@ -26,12 +26,15 @@ HOLDS: Final = "holds"
 QUOTAS: Final = "quotas"
 """Topics of which only so many messages may be pending (`replication.quotas`): who does not know
 them would forget them."""
+SHARDS: Final = "shards"
+"""The frontier is that of one of several shards: who does not know them would deliver all."""
 
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
     MOVED: "0.2.0",
     HOLDS: "0.2.0",
     QUOTAS: "0.2.0",
+    SHARDS: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

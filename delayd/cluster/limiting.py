@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delayd.bus import Bus
+from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError
 from delayd.request.quotas import problem_of, quota_record
@@ -42,6 +43,7 @@ def set_quota(
     """
     there = Cluster(bus, clock, cluster, prefix, cluster_key, timeout_ms)
     record = there.look().record
+    refuse_shards(record.settings, "delayd limits")
     limits = there.limits(record)
     if (problem := problem_of(order, limits)) is not None:
         raise QuotaError(f"the order is refused: {problem}")

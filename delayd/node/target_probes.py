@@ -12,7 +12,7 @@ import structlog
 
 from delayd.bus import Bus
 from delayd.errors import KafkaUnreachableError
-from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.targets.sparing import SparedPartition
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ ASKED_MAX = 200
 class TargetProbes:
     """Lives on the event loop."""
 
-    def __init__(self, bus: Bus, delivery: DeliveryLoop) -> None:
+    def __init__(self, bus: Bus, delivery: Deliveries) -> None:
         self._bus = bus
         self._delivery = delivery
         self._wanted = asyncio.Event()

@@ -78,6 +78,7 @@ class RequestLimits:
     """The cluster's own (`Settings.tracing_headers`)."""
     full: Full = field(default_factory=dict)
     """The topics that take no more (`replication.quotas`)."""
+    shards: int = 1
 
     @classmethod
     def of(
@@ -93,6 +94,7 @@ class RequestLimits:
             prefix=settings.prefix,
             rules=Rules(settings.rules_version) if rules is None else rules,
             tracing_headers=settings.tracing_headers,
+            shards=settings.shards,
         )
 
     def __post_init__(self) -> None:

@@ -95,6 +95,7 @@ PURE = frozenset(
         "collections",
         "dataclasses",
         "enum",
+        "fractions",
         "functools",
         "heapq",
         "itertools",

@@ -63,7 +63,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     )
     sound = F.when(
         F.col("is_sound"),
-        F.struct("offset", "step", "cursor", "lanes", "offsets", "usual", "quotas"),
+        F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual", "quotas"),
     )
     linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
         "highest", F.max(F.col("old.step")).over(so_far)

@@ -25,7 +25,9 @@ from delayd.node.replica.list_ingest import ListPiece
 from delayd.node.replica.piece import Piece
 from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
+from delayd.node.replica.seen_shards import SeenShards
 from delayd.node.replica.switching import (
+    limits_at,
     limits_with,
     refuse_other_cluster,
     refuse_other_realm,
@@ -34,7 +36,6 @@ from delayd.node.replica.switching import (
 )
 from delayd.node.replica.told import ArrivalListener, Arrivals, Pending, Rejected
 from delayd.node.replica.unknown_past import past_of
-from delayd.request import RequestLimits
 from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Progress
@@ -46,7 +47,7 @@ from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
 from replication.log_time import trail_ms_of
-from replication.quotas import full_lines, full_of
+from replication.quotas import full_lines
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.rules import Barrier, Rules
@@ -56,8 +57,8 @@ from replication.trimmed import Beginning
 CLOCK_AHEAD_MAX_MS = 2 * 3_600_000
 """An idle master writes a frontier every hour."""
 QUEUE_LINES_OF_RECORD = 2
-"""Lines that a record adds at most to what is looked at to forget ids: of its id, and of the dead
-letter that it redrives or the message that it continues."""
+"""Lines that a record adds at most to what is looked at to forget ids: of its id, and of what it
+redrives or continues."""
 SPLIT_RETRY_MS = 20
 """How soon a takeover that needs a split looks again whether it may."""
 
@@ -87,16 +88,14 @@ class Replica:
         self.arrivals = Arrivals()
         self._is_awaited = False  # by a takeover
         self._resumed_frontier: bytes = b""
+        self._seen = SeenShards(settings.shards)
         self.ingested_count = 0
         self._forgot_at_count = 0
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
-        rules = Rules(settings.rules_version, progress.rules if progress else ())
-        self.limits = RequestLimits.of(settings, proof_key, rules)
+        self.limits = limits_at(settings, proof_key, progress)
         """By the rules that it knows, and the topics that are full; they change under the lock."""
-        if progress is not None:
-            self.limits = limits_with(self.limits, (), full_of(progress.full))
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self._flat_ingest = FlatIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
@@ -130,8 +129,7 @@ class Replica:
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """Return how far the consumer had read at the last checkpoint: past markers and aborted
-        records too, which `ingested` does not count."""
+        """How far the consumer had read at the last checkpoint, markers included."""
         return tuple(
             max(state.next_offset, reached)
             for state, reached in zip(self._states, self._reached, strict=True)
@@ -186,7 +184,7 @@ class Replica:
 
     @property
     def newest(self) -> SeenFrontier | None:
-        """Return the newest committed frontier that this node has read."""
+        """Return the newest committed frontier that this node has read, joint of all shards."""
         return self.retention.newest
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
@@ -222,13 +220,13 @@ class Replica:
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return what decides how a run is packed that begins at this offset."""
-        covered, (near_slot, counts_slots) = self.retention.covered, self.wheel.filing
+        near_slot, counts_slots = self.wheel.filing
         return PackRules(
             partition,
             near_slot,
             *self._states[partition],
             trail_ms_of(self.settings, self.rules.version_at(partition, offset)),
-            None if covered is None else (covered.offsets[partition], covered.cursors),
+            self.retention.covered_at(partition),
             counts_slots,
         )
 
@@ -256,36 +254,41 @@ class Replica:
         older one or other settings, WrongClusterKeyError for a key that this node lacks."""
         refuse_other_realm(seen.record.settings, self.settings)
         with self.changed:
-            newest = self.newest
-            if newest is not None:
-                if seen.offset <= newest.offset:
-                    return
-                if not newest.record.frontier.precedes(seen.record.frontier):
-                    raise FrontierError(
-                        f"frontier record at offset {seen.offset} steps back behind the one at "
-                        f"{newest.offset}",
-                        remedy="two clusters share the topic, or it was tampered with; "
-                        "nothing more is delivered by this node",
-                    )
-                settings = seen.record.settings
-                if settings.key_fingerprint != newest.record.settings.key_fingerprint:
-                    check_key(self.limits.proof_key.decode(), settings)
-            elif seen.record.frontier.step < self.known_step:
-                raise FrontierError(
-                    f"the frontier topic ends at step {seen.record.frontier.step}, this node "
-                    f"has already acted on step {self.known_step}",
-                    remedy="the topic lost records: see docs/operations.md",
-                )
-            self.wheel.counts.named = frozenset(seen.record.quotas)
-            refuse_passed(seen.record.barriers, self.rules, self.ingested)
-            self.limits = limits_with(self.limits, seen.record.barriers)
-            if newest is None:
+            newer = self._seen.newer_in(seen)
+            for before, part in newer:
+                key = part.record.settings.key_fingerprint
+                if before is not None and before.record.settings.key_fingerprint != key:
+                    check_key(self.limits.proof_key.decode(), part.record.settings)
+                refuse_passed(part.record.barriers, self.rules, self.ingested)
+            if self.newest is None:
+                self._refuse_lost_steps(seen.record.frontier.step)
+            joint = self._seen.joint_with(newer) if newer else None
+            if joint is None:
+                return
+            self.wheel.counts.named = frozenset(joint.record.quotas)
+            self.limits = limits_with(self.limits, joint.record.barriers)
+            if self.newest is None:
                 known = self._resumed_frontier
-                self.retention.begin(seen, decode(known) if known else None)
+                self.retention.begin(joint, decode(known) if known else None)
             else:
-                self.retention.remember(seen)
-            self.wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
+                self.retention.remember(joint)
+            for _, part in newer:
+                self.retention.failovers.note(part)
+            self.wheel.pass_to(slot_of(joint.record.frontier.lowest_cursor.due_ms))
             self.changed.notify_all()
+
+    def _refuse_lost_steps(self, step: int) -> None:
+        """Raise FrontierError if the frontier topic ends before what this node has acted on."""
+        if step < self.known_step:
+            raise FrontierError(
+                f"the frontier topic ends at step {step}, this node has already acted on step "
+                f"{self.known_step}",
+                remedy="the topic lost records: see docs/operations.md",
+            )
+
+    def newest_of(self, shard: int) -> SeenFrontier | None:
+        """Return the newest frontier of a shard that was read."""
+        return self._seen.of(shard)
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
         """Wait until all that a frontier counts on is ingested; False if the time ran out."""
@@ -308,12 +311,13 @@ class Replica:
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""
-        self.arrivals.listener = listener
+        self.arrivals.listeners += (listener,)
 
-    def detach(self) -> None:
-        """Tell nobody any more. Takes the lock."""
+    def detach(self, listener: ArrivalListener) -> None:
+        """Tell this listener no more. Takes the lock."""
         with self.changed:
-            self.arrivals.listener = None
+            kept = (each for each in self.arrivals.listeners if each is not listener)
+            self.arrivals.listeners = tuple(kept)
 
     def split_before(self, frontier: Frontier) -> bool:
         """Split a piece of the hours that a frontier stands in or has passed; True when all are.
@@ -334,8 +338,8 @@ class Replica:
         return False
 
     def know(self, partition: int, id: str) -> tuple[IdState, list[Kill | None]] | None:
-        """Return the state of an id, and the kill of each message that it killed last; None if
-        nothing is remembered of it. Takes the lock."""
+        """Return the state of an id, and the kill of each message that it killed last, if anything
+        is remembered of it. Takes the lock."""
         with self.changed:
             state = self.wheel.ids.state(partition, id_name(id))
             if state == NOTHING:
@@ -356,8 +360,8 @@ class Replica:
         return newest is not None and not has_passed(newest.record.frontier, self.ingested)
 
     def _look_at_room(self) -> None:
-        free_bytes = self.wheel.free_bytes() - self.wheel.tail_bytes
-        self.room.look(max(0, free_bytes), is_refused=self.wheel.is_refused)
+        free_bytes = max(0, self.wheel.free_bytes() - self.wheel.tail_bytes)
+        self.room.look(free_bytes, is_refused=self.wheel.is_refused)
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> bool:
         """Make durable what has been ingested, read up to `reached`; appends may go on meanwhile.
@@ -379,8 +383,7 @@ class Replica:
             forget_covered(self.wheel, self.retention, hold_ms)
         self._forget_ids()
         with self.changed:
-            newest = self.newest
-            forgotten = self.retention.forgotten
+            newest, forgotten = self.newest, self.retention.forgotten
             leap_ms = tuple(state.leap_ms for state in self._states)
             progress = Progress(
                 offsets=self.ingested,

@@ -15,12 +15,20 @@ from delayd.cluster.frontier_log import unreadable
 from delayd.errors import DiskError, FrontierError, TopicMismatchError
 from delayd.request import RequestLimits
 from delayd.request.request import Request, Switch
-from replication.quotas import Full, full_after
+from delayd.wheel import Progress
+from replication.quotas import Full, full_after, full_of
 from replication.record import FrontierFormatError, decode
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_KNOWN, Settings
 
 log = structlog.get_logger()
+
+
+def limits_at(settings: Settings, proof_key: bytes, progress: Progress | None) -> RequestLimits:
+    """Return the limits of a cluster where a wheel's checkpoint stands; None: where it begins."""
+    rules = Rules(settings.rules_version, progress.rules if progress else ())
+    limits = RequestLimits.of(settings, proof_key, rules)
+    return replace(limits, full=full_of(progress.full)) if progress else limits
 
 
 def limits_with(

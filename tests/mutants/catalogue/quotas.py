@@ -110,9 +110,9 @@ OF_TARGETS = (
         "full-forgotten",
         "a node that is started again knows which topics are full",
         AGAIN,
-        "delayd/node/replica/replica.py",
-        "self.limits = limits_with(self.limits, (), full_of(progress.full))",
-        "pass",
+        "delayd/node/replica/switching.py",
+        "return replace(limits, full=full_of(progress.full)) if progress else limits",
+        "return limits",
         f"{ON_A_NODE}::test_a_node_that_starts_again_knows_what_is_full",
     ),
     one_edit(

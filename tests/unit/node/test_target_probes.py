@@ -8,6 +8,7 @@ from manual_clock import START_MS, ManualClock
 from one_node import DeliveryDesk, wait_for
 
 from delayd.bus import Record
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.mastership import Grant
 from delayd.node.target_probes import ASKED_MAX, TargetProbes
@@ -29,7 +30,8 @@ class Desk(DeliveryDesk):
 
     def ask(self) -> None:
         """One round of questions, and the step behind it."""
-        TargetProbes(self.bus, self.delivery)._ask(self.delivery.spared_partitions)
+        deliveries = Deliveries([self.delivery], self.delivery.counters)
+        TargetProbes(self.bus, deliveries)._ask(deliveries.spared_partitions)
         self.clock.now_ms += 60 * SECOND_MS
         self.sparing.turn(self.clock.wall_ms())
         self.clock.now_ms += 120 * SECOND_MS

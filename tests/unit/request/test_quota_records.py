@@ -84,6 +84,12 @@ def test_what_nobody_can_have_written_is_refused() -> None:
     assert problem_of(ORDER._replace(max_pending=MAX_PENDING_MAX + 1), LIMITS) is not None
 
 
+def test_several_shards_have_no_quotas_yet() -> None:
+    sharded = replace(LIMITS, shards=LIMITS.partitions)
+    assert reason(logged(quota_record(ORDER, LIMITS).headers), sharded) == "bad-proof"
+    assert reason(logged(gate_record(HOME, GATE, LIMITS).headers), sharded) == "bad-proof"
+
+
 def test_older_rules_refuse_the_header() -> None:
     """Rules: quota-by-rules"""
     older = replace(LIMITS, rules=Rules(SERIES_RULES))
