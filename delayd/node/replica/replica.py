@@ -94,8 +94,7 @@ class Replica:
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
-        self.limits = limits_at(settings, proof_key, progress)
-        """By the rules that it knows, and the topics that are full; they change under the lock."""
+        self.limits = limits_at(settings, proof_key, progress)  # They change under the lock.
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self._flat_ingest = FlatIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
@@ -384,7 +383,7 @@ class Replica:
         self._forget_ids()
         with self.changed:
             newest, forgotten = self.newest, self.retention.forgotten
-            leap_ms = tuple(state.leap_ms for state in self._states)
+            leap_ms = [each.leap_ms for each in self._states]
             progress = Progress(
                 offsets=self.ingested,
                 leader_epochs=tuple(self._epochs),
@@ -393,7 +392,7 @@ class Replica:
                 reached=self.reached,
                 forgotten=forgotten.value if forgotten else b"",
                 forgotten_ms=forgotten.append_ms if forgotten else 0,
-                leap_ms=leap_ms if any(leap_ms) else (),
+                leap_ms=tuple(leap_ms) if any(leap_ms) else (),
                 rules=self.rules.barriers,
                 began=self.began,
                 full=full_lines(self.limits.full),
