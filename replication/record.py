@@ -225,8 +225,7 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             },
             barriers=tuple(Barrier(*map(_whole, each)) for each in fields.get("barriers", ())),
             moved=str(fields.get("moved", "")),
-            holds={t: Hold(*map(_whole, hold)) for t, hold in fields.get("holds", {}).items()},
-            quotas={t: Quota(*map(_whole, q)) for t, q in fields.get("quotas", {}).items()},
+            **_of_topics(fields),
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
             raise FrontierFormatError("it does not say what of it must be known")
@@ -251,6 +250,15 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
         RecursionError,
     ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _of_topics(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what orders have made of topics."""
+    holds, quotas = (fields.get(name, {}).items() for name in ("holds", "quotas"))
+    return {
+        "holds": {topic: Hold(*map(_whole, numbers)) for topic, numbers in holds},
+        "quotas": {topic: Quota(*map(_whole, numbers)) for topic, numbers in quotas},
+    }
 
 
 def _refuse_unknown_needs(fields: Mapping[str, Any]) -> None:

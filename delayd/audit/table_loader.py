@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from delayd.audit.bounds import Bounds
+from delayd.audit.bounds import Bounds, LoggedQuota
 from delayd.audit.errors import AuditError
 from delayd.audit.jobs import Jobs, jobs_at_once
 from delayd.audit.judging.columns import table_of
@@ -195,12 +195,7 @@ class _Reading:
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
             counts = self._counts(requests)
-            quotas = quotas_of(requests) if counts.quotas else ()
-            if quotas:
-                asked = requests
-                requests = self._store.keep(
-                    "judged", REQUESTS, lambda: refused_by(asked, quotas), "finding what was full"
-                )
+            requests, quotas = self._judged(requests, counts)
             logging = self._jobs.begin(lambda: self._logged(requests, settings, counts))
             named = sorted(counts.targets)
             targets = target_spans(bus, clock, named)
@@ -243,6 +238,17 @@ class _Reading:
             deserted=deserted,
             **tables,
         )
+
+    def _judged(
+        self, requests: DataFrame, counts: RequestCounts
+    ) -> tuple[DataFrame, tuple[LoggedQuota, ...]]:
+        """Return the requests, without those that are refused for full targets, and what says so of
+        these."""
+        quotas = quotas_of(requests) if counts.quotas else ()
+        if not quotas:
+            return requests, ()
+        what = ("judged", REQUESTS, lambda: refused_by(requests, quotas), "finding what was full")
+        return self._store.keep(*what), quotas
 
     def _logged(self, requests: DataFrame, settings: Settings, counts: RequestCounts) -> DataFrame:
         return self._store.keep(

@@ -80,6 +80,7 @@ _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
     *("window", "group", "cron", "zone", "until", "catchup", "by", "max_wait"),
 )
+_ORDERED: Final = ("control.hold", "control.quota")
 _OF_MOVES: Final = {"moved_by": "moved_by", "own_ms": "moved"}
 _NOT_OF_A_DEBOUNCE: Final = ("due", "level", "window", "cron", "zone", "until", "catchup", "by")
 _NEW_OPS: Final = (*MOVES, "debounce")
@@ -202,9 +203,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         ),
         "by_ms": F.when(op == "reschedule", by_ms()),
         **{name: F.when(is_internal, whole_number(control[of])) for name, of in _OF_MOVES.items()},
-        "ordered": F.when(op == "hold", control["hold"]).when(
-            op.isin("quota", "gate"), control["quota"]
-        ),
+        "ordered": F.when(op.isin("hold", "quota", "gate"), F.coalesce(*_ORDERED)),
         "max_wait_ms": F.when(op == "debounce", max_wait_ms()),
     }
 

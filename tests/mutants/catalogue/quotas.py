@@ -5,14 +5,12 @@ from mutants.mutant import one_edit
 QUOTAS = "replication/quotas.py"
 RECORDS = "delayd/request/quotas.py"
 ORDER_STEP = "delayd/node/delivery/order_step.py"
-COUNTS = "delayd/wheel/counts.py"
 ON_A_NODE = "tests/unit/node/delivery/test_quotas_on_a_node.py"
 OF_QUOTAS = "tests/unit/replication/test_quota_rules.py"
 READ = "tests/unit/request/test_quota_records.py"
 PACKED = "tests/unit/node/replica/test_flat_ingest.py"
 GATES = "quotas.md#the-order-and-the-gates"
 REFUSED = "quotas.md#what-is-refused-and-who-decides"
-PENDING = "quotas.md#what-is-pending"
 AGAIN = "quotas.md#gates-that-a-node-does-not-know"
 
 OF_TARGETS = (
@@ -123,14 +121,5 @@ OF_TARGETS = (
         "elif quota.is_full and now_ms >= quota.written_ms + AGAIN_MS:",
         "elif quota.is_full and now_ms < 0:",
         f"{ON_A_NODE}::test_a_full_topic_is_said_again_now_and_then",
-    ),
-    one_edit(
-        "gone-and-pending",
-        "what the lane of a topic has passed is not pending, however far behind another lane is",
-        PENDING,
-        COUNTS,
-        "                        pending[topic] -= count\n",
-        "                        pending[topic] -= 0\n",
-        f"{ON_A_NODE}::test_a_lane_that_lags_does_not_make_another_topic_look_full",
     ),
 )
