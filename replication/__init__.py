@@ -36,6 +36,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     election.py        which node tries to be master (election_facts.py: its facts and orders;
                        election_times.py: what a lease is good for; election_turn.py: which
                        node goes first)
+    placement.py       which node should lead which shard, and when a leader hands over
     pulse.py           what a follower concludes from its connection to the master's process
     leadership_session.py  what a node does with a grant: when it takes over again, when it lets
                        others try

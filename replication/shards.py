@@ -15,14 +15,16 @@ frontier: it covers exactly what any of theirs covers.
 Of one shard, the joint frontier is its own. Pure. Source: docs/design/shards.md.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import astuple, replace
 from itertools import chain
 
 from replication.frontier import ALL_SHARDS, Frontier, first_frontier
 from replication.holds import Hold, home_of
 from replication.record import FrontierRecord, StepCounts
+from replication.settings import KEYS_BEFORE_MAX, Settings
+
+FOREVER_MS = 1 << 62
 
 
 def shard_of(partition: int, shards: int) -> int:
@@ -69,20 +71,38 @@ def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
     and people, never for the frontier topic. Its owner and time are those of the last step."""
     if len(parts) == 1:
         return parts[0]
-    counts = Counter[str]()
-    for part in parts:
-        counts.update(asdict(part.counts))
+    counts = zip(*(astuple(part.counts) for part in parts), strict=True)
     topics = sorted({topic for part in parts for topic in part.holds})
     return replace(
         max(parts, key=lambda part: part.now_ms),
         frontier=joint_frontier([part.frontier for part in parts]),
-        counts=StepCounts(**counts),
+        counts=StepCounts(*map(sum, counts)),
         digest=sum(part.digest for part in parts),
-        settings=parts[0].settings,
+        settings=_joint_settings([part.settings for part in parts]),
         smoothing={},
         barriers=tuple(sorted(chain.from_iterable(part.barriers for part in parts))),
         holds={topic: _joint_hold(topic, parts) for topic in topics},
     )
+
+
+def _joint_settings(parts: Sequence[Settings]) -> Settings:
+    """Return the settings as the first shard's master writes them, with all keys that any of the
+    masters' may have signed by before: until when, at the latest. Who signs by another key now than
+    the first shard's master may do so for long."""
+    first, ends_ms = parts[0], dict[str, int]()
+    if all(part is first or part == first for part in parts):
+        return first
+    for part in parts:
+        named = part.keys_before_ms()
+        if part.key_fingerprint != first.key_fingerprint:
+            named[part.key_fingerprint] = FOREVER_MS
+        for key, until_ms in named.items():
+            ends_ms[key] = max(until_ms, ends_ms.get(key, 0))
+    # Of those before the last so many a master says nothing: they signed nothing after these.
+    full = [part.keys_before_ms() for part in parts if len(part.keys_before) >= KEYS_BEFORE_MAX]
+    since_ms = max((min(named.values()) for named in full), default=0)
+    kept = sorted((until_ms, key) for key, until_ms in ends_ms.items() if until_ms >= since_ms)
+    return replace(first, keys_before=tuple(f"{key}/{until_ms}" for until_ms, key in kept))
 
 
 def _joint_hold(topic: str, parts: Sequence[FrontierRecord]) -> Hold:

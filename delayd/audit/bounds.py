@@ -7,6 +7,7 @@ from typing import NamedTuple
 from replication.frontier import Frontier
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
+from replication.shards import shard_of
 
 
 class LoggedOrder(NamedTuple):
@@ -34,15 +35,23 @@ class LoggedQuota(NamedTuple):
     max_pending: int
 
 
+class ShardCut(NamedTuple):
+    """The newest frontier record of a shard: its history ends there."""
+
+    offset: int
+    append_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The cut, and how far the evidence reaches. Times are Unix ms."""
 
     settings: Settings
     frontier: Frontier
-    """The cut: what it covers must be over; what it does not must be in every node's export."""
-    frontier_offset: int
-    frontier_append_ms: int
+    """The cut, of all shards: what it covers must be over; what it does not must be in every node's
+    export."""
+    cuts: tuple[ShardCut, ...]
+    """Where its parts stand, by shard."""
     buffer_starts: tuple[int, ...]
     """First offset of each buffer partition that Kafka still had."""
     buffer_ends: tuple[int, ...]
@@ -75,8 +84,19 @@ class Bounds:
         return Rules(self.settings.rules_version, self.named_barriers)
 
     @property
-    def barriers_problem(self) -> str | None:
-        """Return how frontier and buffer contradict each other about the rules; None if not."""
+    def shards(self) -> int:
+        """Return how many there are."""
+        return len(self.cuts)
+
+    @property
+    def newest_append_ms(self) -> int:
+        """Return when the last step of any shard was made."""
+        return max(cut.append_ms for cut in self.cuts)
+
+    @property
+    def barriers_problem(self) -> tuple[int, str] | None:
+        """Return how frontier and buffer contradict each other about the rules, behind the shard
+        whose frontier it is; None if they do not."""
         starts = self.buffer_starts
         trimmed = {b for b in self.named_barriers if b.offset < starts[b.partition]}
         logged = Rules(self.settings.rules_version, (*trimmed, *self.logged_barriers))
@@ -85,7 +105,7 @@ class Bounds:
             return None
         barrier = min(wrong)
         what = "does not name" if barrier in wanted else "names, and the buffer does not have,"
-        return (
+        return shard_of(barrier.partition, self.shards), (
             f"the frontier {what} the switch to rules version {barrier.version} at "
             f"{barrier.partition}/{barrier.offset}"
         )

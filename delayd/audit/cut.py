@@ -1,6 +1,6 @@
 """The cut: one committed frontier, and what every node holds at exactly it.
 
-    1. read the newest committed frontier: it is the cut
+    1. read the newest committed frontier of each shard: together they are the cut
     2. ask every node for its export at it, all at once; nodes keep working
     3. the ends of topics are fixed later, when they are read (spans.py): whatever the cut covers
        was committed before
@@ -157,6 +157,11 @@ class Exporting:
             if reason != "busy" or clock.monotonic_ms() - begun_ms > BUSY_WAIT_MS:
                 return problem
             threading.Event().wait(BUSY_RETRY_S)
+
+
+def parts_of(seen: SeenFrontier) -> tuple[SeenFrontier, ...]:
+    """Return the newest record of each shard, of what was seen of all."""
+    return seen.parts or (seen,)
 
 
 def nodes_of_members(members: Mapping[str, str]) -> tuple[NodeAddress, ...]:

@@ -184,6 +184,7 @@ class _Run:
             .option("access", str(self._access))
             .option("topics", json.dumps(topics))
             .option("targets", str(options.work / "targets"))
+            .option("shards", str(options.settings.shards))
             .load()
         )
         return (

@@ -33,18 +33,20 @@ def notes_of(
     compared: int,
     are_all_known: bool,
     overdue: int,
-    last_step_ms: int,
+    last_steps_ms: Sequence[int],
     requeued: int,
 ) -> tuple[str, ...]:
     """Return all notes of an audit. `unproven`: most first, at most NOTES_MAX + 1. `strays`:
     records of the frontier topic that no master wrote; `compared`: nodes; `are_all_known`: has
-    anybody said how many there are? `overdue`: pending messages; `requeued`: messages
-    without lateness."""
+    anybody said how many there are? `overdue`: pending messages; `last_steps_ms`: when
+    the last step of each shard was made; `requeued`: messages without lateness."""
     notes = []
     if overdue:
+        last_ms = min(last_steps_ms)
+        of_shard = f" of shard {last_steps_ms.index(last_ms)}" if len(last_steps_ms) > 1 else ""
         notes.append(
             f"{overdue} messages are pending though they were due more than a minute ago; the last "
-            f"step was made at {_text(last_step_ms)}."
+            f"step{of_shard} was made at {_text(last_ms)}."
         )
     if strays:
         topic = tables.bounds.settings.frontier.name

@@ -82,6 +82,7 @@ class Reign:
     to_ms: int
     steps: int
     delivered: int
+    shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Failover:
     gap_ms: int | None
     lateness: Lateness | None
     """Of what was due from 5 s before to 15 s after."""
+    shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +155,32 @@ class Travel:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """The newest frontier record of a shard."""
+
+    shard: int
+    step: int
+    term: int
+    offset: int
+    append_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class CutInfo:
-    """The moment that was judged."""
+    """The moment that was judged; of a cluster with shards `step` and `term` are the sums of
+    theirs."""
 
     step: int
     term: int
     offset: int
-    """Of the frontier record."""
+    """Of the frontier record; with shards of the last one."""
     append_ms: int
     read_ms: int
     """When the ends of the topics were read."""
     records: tuple[tuple[str, int], ...]
     """(topic, committed records read)"""
+    shards: tuple[ShardInfo, ...] = ()
+    """None if there is only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +223,10 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints: first what scripts ask for, then everything."""
         plain = asdict(self)
+        if not self.cut.shards:
+            del plain["cut"]["shards"]
+            for each in (*plain["reigns"], *plain["failovers"]):
+                del each["shard"]
         fates = plain["fates"]
         fates.pop("duplicate")  # below, it is what was delivered more than once
 

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from delayd import __version__
 from delayd.audit.bounds import Bounds
-from delayd.audit.cut import Cut, Export, Exporting, NodeAddress
+from delayd.audit.cut import Cut, Export, Exporting, NodeAddress, parts_of
 from delayd.audit.errors import AuditError, refuse_at_least_once
 from delayd.audit.jobs import Jobs
 from delayd.audit.judging.columns import table_of
@@ -43,10 +43,20 @@ from delayd.audit.judging.verdicts import judge_verdicts, marks_of
 from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.reading.progress import Progress
 from delayd.audit.reading.session import FOR_FEW, FOR_LITTLE, open_session
-from delayd.audit.report import EXAMPLES_MAX, CutInfo, Fates, Finding, NodeState, Report, Travel
+from delayd.audit.report import (
+    EXAMPLES_MAX,
+    CutInfo,
+    Fates,
+    Finding,
+    NodeState,
+    Report,
+    ShardInfo,
+    Travel,
+)
 from delayd.audit.statistics import figures_of, heat_cells
 from delayd.audit.table_loader import Source, Tables, TableStore, read_tables, reading_ahead
 from delayd.audit.tables import FINDINGS, MESSAGES, PENDING
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.key_checks import check_keys
 from delayd.cluster.topics import load_settings
 
@@ -156,14 +166,7 @@ class Judging:
             made_ms=tables.read_ms,
             wall_ms=0,
             version=__version__,
-            cut=CutInfo(
-                step=bounds.frontier.step,
-                term=bounds.frontier.term,
-                offset=seen.offset,
-                append_ms=seen.append_ms,
-                read_ms=tables.read_ms,
-                records=tables.counts,
-            ),
+            cut=_info_of(seen, tables),
             fates=fates,
             marks=tuple(sorted(map(tuple, marking.result()))),
             found=found,
@@ -178,7 +181,7 @@ class Judging:
                 compared=len(nodes),
                 are_all_known=self._options.nodes is not None,
                 overdue=overdue,
-                last_step_ms=seen.append_ms,
+                last_steps_ms=[part.append_ms for part in parts_of(seen)],
                 requeued=requeued,
             ),
             travel=self._travel(messages),
@@ -267,7 +270,7 @@ class Judging:
 
     def _figures(self, messages: DataFrame) -> tuple[dict[str, Any], int]:
         with self._store.progress.stage("working out the figures"):
-            return figures_of(messages, self._tables.frontiers)
+            return figures_of(messages, self._tables.frontiers, self._tables.bounds.shards)
 
     def _counts(self, findings: DataFrame) -> tuple[tuple[str, int], ...]:
         with self._store.progress.stage("counting what is wrong"):
@@ -308,6 +311,22 @@ class Judging:
             return None
         with self._store.progress.stage("travelling in time"):
             return travel_of(messages, self._options.at_ms)
+
+
+def _info_of(seen: SeenFrontier, tables: Tables) -> CutInfo:
+    """Return the cut as a report has it."""
+    frontier = seen.record.frontier
+    last = max(parts_of(seen), key=lambda part: part.append_ms)
+    each = [(part.record.frontier, part.offset, part.append_ms) for part in seen.parts]
+    return CutInfo(
+        step=frontier.step,
+        term=frontier.term,
+        offset=last.offset,
+        append_ms=last.append_ms,
+        read_ms=tables.read_ms,
+        records=tables.counts,
+        shards=tuple(ShardInfo(it.shard, it.step, it.term, *place) for it, *place in each),
+    )
 
 
 def _count_of(export: Export, file: Path, bounds: Bounds) -> tuple[int | None, str | None]:

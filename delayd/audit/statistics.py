@@ -18,7 +18,9 @@ from delayd.audit.judging.lateness import (
 from delayd.audit.report import HeatCell, Lateness, Moment, Reign, TopicHour
 
 
-def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any], int]:
+def figures_of(
+    messages: DataFrame, frontiers: DataFrame, shards: int
+) -> tuple[dict[str, Any], int]:
     """Return what was delivered when and who led, as fields of a report, and how many messages
     lateness leaves out."""
     counts = counts_of(messages).localCheckpoint()
@@ -29,8 +31,9 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
     failovers = failovers_of(reigns)
     around = {}
     if failovers:  # there are none as a rule: spare the messages
-        changes = [(each.term, each.at_ms) for each in failovers]
-        around = {row.term: _lateness(row) for row in lateness_around(messages, changes).collect()}
+        changes = [(each.shard, each.term, each.at_ms) for each in failovers]
+        rows = lateness_around(messages, changes, shards).collect()
+        around = {(row.shard, row.term): _lateness(row) for row in rows}
     figures = {
         "lateness": next((_lateness(row) for row in late if row.topic is None), None),
         "by_topic": tuple((row.topic, _lateness(row)) for row in late if row.topic is not None),
@@ -42,7 +45,10 @@ def figures_of(messages: DataFrame, frontiers: DataFrame) -> tuple[dict[str, Any
         "timeline": tuple(Moment(**row.asDict()) for row in timeline_of(counts).collect()),
         "reigns": tuple(Reign(*row[:-1]) for row in reigns),
         "failovers": (
-            *(felt(each, around.get(each.term)) for each in failovers[:FAILOVERS_MAX]),
+            *(
+                felt(each, around.get((each.shard, each.term)))
+                for each in failovers[:FAILOVERS_MAX]
+            ),
             *failovers[FAILOVERS_MAX:],
         ),
     }

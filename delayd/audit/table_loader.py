@@ -10,14 +10,15 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from delayd.audit.bounds import Bounds, LoggedQuota
+from delayd.audit.bounds import Bounds, LoggedQuota, ShardCut
+from delayd.audit.cut import parts_of
 from delayd.audit.errors import AuditError
 from delayd.audit.jobs import Jobs, jobs_at_once
 from delayd.audit.judging.columns import table_of
@@ -52,6 +53,9 @@ from delayd.bus import Bus, Cluster
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.runtime.clock import Clock
 from replication.settings import Settings
+
+Narrow: TypeAlias = Callable[[DataFrame], DataFrame]
+"""Makes a table of records."""
 
 TARGETS_MAX: Final = 100_000
 """Target topics that one audit can read: their names are held in memory."""
@@ -202,18 +206,17 @@ class _Reading:
             receipts, letters = map(span_of_own, names)
             read_ms = clock.wall_ms()
             latest = listed(kafka.end_offsets(buffer.topic, TIMEOUT_MS, committed=False))
-            frontier = self._up_to_the_cut(span_of(kafka, clock, settings.frontier.name))
+            frontier = up_to_the_cut(span_of(kafka, clock, settings.frontier.name), self._seen)
         tables = self._evidence(targets, receipts, letters, frontier)
         own = (buffer, receipts, letters)
         with self._store.progress.stage("finding what Kafka has deleted"):
-            if is_trimmed_by_hand(buffer, tables["frontiers"], read_ms):
+            if is_trimmed_by_hand(buffer, tables["frontiers"], read_ms, settings.shards):
                 own = (replace(buffer, retention_ms=None), receipts, letters)
             trimmed_ms = trimmed_of(self._source, own, targets, tables["deliveries"], read_ms)
         bounds = Bounds(
             settings=settings,
             frontier=self._seen.record.frontier,
-            frontier_offset=self._seen.offset,
-            frontier_append_ms=self._seen.append_ms,
+            cuts=tuple(ShardCut(part.offset, part.append_ms) for part in parts_of(self._seen)),
             buffer_starts=buffer.starts,
             buffer_ends=buffer.ends,
             buffer_latest=latest,
@@ -259,11 +262,12 @@ class _Reading:
         self, targets: Sequence[Span], receipts: Span, letters: Span, frontier: Span
     ) -> dict[str, DataFrame]:
         """Return the tables of what came out, by their names in Tables."""
-        wanted = {
+        frontiers = partial(frontiers_of, shards=self._seen.record.settings.shards)
+        wanted: dict[str, tuple[StructType, Sequence[Span], str, Narrow]] = {
             "deliveries": (DELIVERIES, targets, "target", deliveries_of),
             "receipts": (RECEIPTS, [receipts], "receipts", receipts_of),
             "letters": (LETTERS, [letters], "dead", letters_of),
-            "frontiers": (FRONTIERS, [frontier], "frontier", frontiers_of),
+            "frontiers": (FRONTIERS, [frontier], "frontier", frontiers),
         }
         begun = {
             name: self._jobs.begin(partial(self._table, name, *how)) for name, how in wanted.items()
@@ -289,23 +293,13 @@ class _Reading:
                 sorted(row.topic for row in deserted_of(logged, missing, bounds).collect())
             )
 
-    def _up_to_the_cut(self, frontier: Span) -> Span:
-        """Return the history that ends with the cut: what steps did later is not judged."""
-        shard = self._seen.record.frontier.shard
-        ends = [
-            min(end, self._seen.offset + 1) if partition == shard else 0
-            for partition, end in enumerate(frontier.ends)
-        ]
-        starts = [min(start, end) for start, end in zip(frontier.starts, ends, strict=True)]
-        return replace(frontier, starts=tuple(starts), ends=tuple(ends))
-
     def _table(
         self,
         name: str,
         schema: StructType,
         spans: Sequence[Span],
         role: str,
-        narrowed: Callable[[DataFrame], DataFrame],
+        narrowed: Narrow,
     ) -> DataFrame:
         """Return a table made of topics, on disk."""
         spans = [span for span in spans if span.starts != span.ends]
@@ -327,7 +321,18 @@ class _Reading:
         return read_topics(spark, access, spans, role) if records is None else records
 
 
-def is_trimmed_by_hand(buffer: Span, frontiers: DataFrame, read_ms: int) -> bool:
+def up_to_the_cut(frontier: Span, seen: SeenFrontier) -> Span:
+    """Return the histories that end with the cut: what steps did later is not judged."""
+    parts = parts_of(seen)
+    ends = [
+        min(end, parts[partition].offset + 1) if partition < len(parts) else 0
+        for partition, end in enumerate(frontier.ends)
+    ]
+    starts = [min(start, end) for start, end in zip(frontier.starts, ends, strict=True)]
+    return replace(frontier, starts=tuple(starts), ends=tuple(ends))
+
+
+def is_trimmed_by_hand(buffer: Span, frontiers: DataFrame, read_ms: int, shards: int = 1) -> bool:
     """Return whether records of the buffer are gone that were too young for its retention: a
     frontier that is younger than that had not passed them yet."""
     cut_short = [number for number, start in enumerate(buffer.starts) if start > 0]
@@ -336,9 +341,13 @@ def is_trimmed_by_hand(buffer: Span, frontiers: DataFrame, read_ms: int) -> bool
     young = frontiers.where(
         F.col("flaw").isNull() & (F.col("append_ms") > read_ms - buffer.retention_ms)
     )
-    passed = young.select(
-        *(F.min(F.get("offsets", F.lit(number))).alias(str(number)) for number in cut_short)
-    ).first()
+
+    def passed_of(partition: int) -> Column:
+        offset = F.get("offsets", F.lit(partition))
+        is_of_shard = F.col("shard") == partition % shards
+        return F.min(F.when(is_of_shard, offset)).alias(str(partition))
+
+    passed = young.select(*map(passed_of, cut_short)).first()
     return passed is not None and any(
         passed[str(number)] is not None and passed[str(number)] < buffer.starts[number]
         for number in cut_short

@@ -310,7 +310,7 @@ if it is not open again."""
 NODE_PROBLEMS: Final = _table(node=_TEXT, problem=_TEXT)
 """Nodes that gave no export that counts."""
 
-FAILOVERS: Final = _table(term=_LONG, at_ms=_LONG)
+FAILOVERS: Final = _table(shard=_INT, term=_LONG, at_ms=_LONG)
 """Changes of master."""
 
 FINDINGS: Final = _table(

@@ -125,6 +125,8 @@ class FrontierLog:
                 continue
             try:
                 decoded = decode(record.value or b"", takes_moved=self._takes_moved)
+                if decoded.frontier.shard != self.shard:
+                    raise FrontierFormatError(f"it is of shard {decoded.frontier.shard}")
             except FrontierFormatError as error:
                 where = f"{self._topic}/{self.shard} offset {record.offset}"
                 # Whoever reads on meets it again: nobody takes over from what is before it.

@@ -51,7 +51,7 @@ def give_order(
     _refuse(bus, order, limits, seen.record, timeout_ms)
     with closing(JointLog(bus, settings)) as log:
         log.open(timeout_ms)
-        orders = _shared_out(order, seen.record)
+        orders = _shared_out(order, seen)
         records = [order_record(each, limits, shard) for shard, each in enumerate(orders)]
         offsets = _write(bus, settings, records, timeout_ms)
         passed = _passed(log, clock, order, offsets, timeout_ms)
@@ -71,13 +71,18 @@ def give_order(
     return passed.record.holds.get(order.topic)
 
 
-def _shared_out(order: Order, record: FrontierRecord) -> list[Order]:
+def _shared_out(order: Order, seen: SeenFrontier) -> list[Order]:
     """Return the order of each shard, whose rates are together that of this one."""
-    shards, rate = record.settings.shards, order.rate
+    shards, rate = seen.record.settings.shards, order.rate
     if shards == 1:
         return [order]
-    if order.is_pause and not rate and order.topic not in record.holds:
-        rate = RATE_DEFAULT
+    if order.is_pause and not rate:
+        # Where there is a hold its rate stays.
+        usual = [share_of(RATE_DEFAULT, shard, shards) for shard in range(shards)]
+        held = [order.topic in part.record.holds for part in seen.parts]
+        return [
+            order._replace(rate=0 if has else own) for has, own in zip(held, usual, strict=True)
+        ]
     if 0 < rate < shards:
         raise PauseError(
             f"a rate of {rate} cannot be shared out among {shards} shards",

@@ -210,7 +210,8 @@ def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFro
         return None
     parts = [first]
     for shard in range(1, first.record.settings.shards):
-        seen, _ = read_frontier(bus, topic, timeout_ms, shard)
+        # The markers of the transaction that wrote the first of all do not come at one moment.
+        seen = _soon(partial(read_frontier, bus, topic, timeout_ms, shard))
         if seen is None:
             raise FrontierError(
                 f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
@@ -218,6 +219,15 @@ def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFro
             )
         parts.append(seen)
     return joint_seen(parts)
+
+
+def _soon(read: Callable[[], tuple[SeenFrontier | None, int]]) -> SeenFrontier | None:
+    """Return a frontier once it can be read; None if it cannot for SETTLE_MS."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline_ms = clock.monotonic_ms() + SETTLE_MS
+    while (seen := read()[0]) is None and clock.monotonic_ms() < deadline_ms:
+        pause.wait(SETTLE_POLL_MS / 1000)
+    return seen
 
 
 def read_frontier(

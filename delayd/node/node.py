@@ -9,6 +9,7 @@ fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit
 import asyncio
 import secrets
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -83,17 +84,22 @@ from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.settings import AT_LEAST_ONCE
+from replication.settings import AT_LEAST_ONCE, SHARDS_MAX
 
 log = structlog.get_logger()
 
 THREAD_STOP_S = 20
+WORKERS = 2 * SHARDS_MAX
+"""Threads for blocking calls, at most: one is started when all others are busy."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     log.info("node_starting", node=config.node, version=__version__, path=native.described)
     tune_collector()
+    # Each election makes calls of its own, and a lease does not wait for those of others.
+    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+    asyncio.get_running_loop().set_default_executor(executor)
     clock = clock or SystemClock()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
     surroundings = Surroundings(
@@ -242,13 +248,22 @@ class Node:
             clock,
             identity,
             health,
-            Membership(parts.coordination, self._replica, clock, identity, health),
+            Membership(parts.coordination, self._replica, clock, identity, health, self._placed_by),
             Heartbeat(identity.nonce, self._settings.shards),
             exchange,
             contact if exchange is not None else None,
             self._config.pulse_suspicion_ms,
         )
         return Elections(context, [self._new_control_loop(context, n) for n in self._shards])
+
+    def _placed_by(self) -> dict[str, int]:
+        """Return what this node tells the others to be given shards, if there are several. In whole
+        seconds: the member key is not to be written for each checkpoint."""
+        if len(self._shards) == 1:
+            return {}
+        took_s = self._ingestion.checkpoint_took_ms // 1000
+        is_ready = self._view.unready() is None
+        return {"could_take_over": is_ready, "checkpoint_took_ms": took_s * 1000}
 
     def _new_control_loop(self, context: ElectionContext, shard: int) -> ControlLoop:
         is_fenced = self._settings.guarantee != AT_LEAST_ONCE
@@ -323,7 +338,7 @@ class Node:
             spare_bytes=config.disk_free_min_bytes,
             log_lack=lack_now,
             end=lambda error: to_loop(self._end_to_repair, error),
-            is_master=lambda: self._delivery.is_delivering,
+            is_master=lambda: self._delivery.loops[0].is_delivering,
             may_begin=config.on_difference == "repair",
         )
         return Comparisons(
@@ -334,7 +349,7 @@ class Node:
             self._clock,
             node=config.node,
             interval_s=config.compare_s if self._surroundings.fetcher else 0,
-            is_master=lambda: self._delivery.is_delivering,
+            is_master=lambda: self._delivery.loops[0].is_delivering,
             on_damage=lambda error: to_loop(self._fail, error),
             repairer=repairer,
         )

@@ -7,6 +7,7 @@ Not here: what a spared partition is, and when it is spared no more (`targets/sp
 """
 
 import asyncio
+from collections import defaultdict
 
 import structlog
 
@@ -54,12 +55,15 @@ class TargetProbes:
         cluster = self._bus.cluster()
         try:
             for first in range(0, len(spared), ASKED_MAX):
-                places = {(each.topic, each.partition): each for each in spared[first:][:ASKED_MAX]}
+                places: dict[tuple[str, int], list[SparedPartition]] = defaultdict(list)
+                for each in spared[first:][:ASKED_MAX]:  # Several shards may spare it.
+                    places[each.topic, each.partition].append(each)
                 try:
                     answering = cluster.answering(places, TIMEOUT_MS)
                 except KafkaUnreachableError:
                     continue
                 for place in answering:
-                    self._delivery.probe_answered(places[place])
+                    for each in places[place]:
+                        self._delivery.probe_answered(each)
         finally:
             cluster.close()

@@ -79,6 +79,7 @@ class RequestLimits:
     full: Full = field(default_factory=dict)
     """The topics that take no more (`replication.quotas`)."""
     shards: int = 1
+    """Of the cluster: an order has a home in each (`replication.shards`)."""
 
     @classmethod
     def of(

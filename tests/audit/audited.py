@@ -86,7 +86,8 @@ def others_of(tables: Tables, history: History) -> list[Row]:
 def _frontiers(tables: Tables, history: History) -> DataFrame:
     rows = history.rows("frontier")
     spark = tables.logged.sparkSession
-    return frontiers_of(spark.createDataFrame(rows, RECORDS, verifySchema=False))
+    records = spark.createDataFrame(rows, RECORDS, verifySchema=False)
+    return frontiers_of(records, history.bounds.shards)
 
 
 def marks(tables: Tables) -> dict[str, int]:

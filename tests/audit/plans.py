@@ -86,10 +86,10 @@ class Plan:
         return self.send(what, at_ms, id, *headers, value=value)
 
 
-def send_all(world: World) -> Sent:
-    """Some 400 requests of every kind, several of each."""
+def send_all(world: World, count: int = 12) -> Sent:
+    """Some 400 requests of every kind, so many of each."""
     plan = Plan(world)
-    for number in range(12):
+    for number in range(count):
         _plain(plan, number)
         _ids(plan, number)
         _marks(plan, number)

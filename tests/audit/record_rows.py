@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from delayd.audit.bounds import Bounds
+from delayd.audit.bounds import Bounds, ShardCut
 from delayd.audit.tables import CONTROL_HEADERS, RECORDS
 from delayd.bus.murmur2 import murmur2
 from delayd.request.headers import (
@@ -115,9 +115,9 @@ def bounds_at(
     target_partitions: Mapping[str, int],
 ) -> Bounds:
     """The bounds of an audit that cuts here, and for which Kafka has deleted nothing."""
-    starts = (0,) * len(ends)
+    starts, cuts = (0,) * len(ends), (ShardCut(offset, append_ms),)
     return Bounds(
-        *(settings, frontier, offset, append_ms, starts, ends, ends),
+        *(settings, frontier, cuts, starts, ends, ends),
         trimmed_ms={},
         target_partitions=target_partitions,
         proofs_checked=True,

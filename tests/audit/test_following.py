@@ -152,14 +152,27 @@ class Log:
         unread: Mapping[str, Sequence[int]] | None = None,
     ) -> list[tuple[Any, ...]]:
         """What has come since the last one."""
+        next_offsets = {topic: (offset,) for topic, offset in self.next.items()} | {
+            "d-buffer": (self.next["d-buffer"],)
+        }
+        return self.batch_to(at_ms, next_offsets, (0,), settled, unread)
+
+    def batch_to(
+        self,
+        at_ms: int,
+        next_offsets: Mapping[str, tuple[int, ...]],
+        buffer_starts: tuple[int, ...],
+        settled: Mapping[str, int] | None = None,
+        unread: Mapping[str, Sequence[int]] | None = None,
+    ) -> list[tuple[Any, ...]]:
+        """What has come up to these offsets."""
         topics = ("t", "d-receipts", "d-dead", "d-buffer")
         end = Positions(
             at_ms=at_ms,
             watch=self.watch,
             watch_ms=T,
-            buffer_starts=(0,),
-            next={topic: (offset,) for topic, offset in self.next.items()}
-            | {"d-buffer": (self.next["d-buffer"],)},
+            buffer_starts=buffer_starts,
+            next=next_offsets,
             settled_ms=dict.fromkeys(topics, at_ms) if settled is None else settled,
             behind={},
         )
@@ -385,7 +398,7 @@ def test_a_stray_in_the_frontier_topic_is_no_frontier(spark: "SparkSession") -> 
     log.step(1, T, at_ms=T + 1)
     log.append("d-frontier", T + 2, key=b"another-key", value=log.frontier_of(10, T + 100_000))
     _, frontiers = header_of(spark.createDataFrame(log.batch(T + 200), RECORDS), SETTINGS)
-    assert [append_ms for _, append_ms in frontiers] == [T + 1]
+    assert [each.append_ms for each in frontiers] == [T + 1]
 
 
 def test_batches_that_do_not_follow_each_other_are_not_judged(follower: Follower) -> None:

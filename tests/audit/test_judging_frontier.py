@@ -11,7 +11,7 @@ from past import SETTINGS, Past, Row, frame, frontier_rows, record_row
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as Found
 
-from delayd.audit.bounds import Bounds
+from delayd.audit.bounds import Bounds, ShardCut
 from delayd.audit.judging.frontiers import (
     failovers_of,
     frontiers_of,
@@ -68,6 +68,37 @@ def test_the_step_of_a_message_is_the_first_that_covers_it(
     assert len({step for step, _ in expected.values()}) > 100
     assert sum(is_late is True for _, is_late in expected.values()) > 50
     assert history.has_lanes, "some lanes had a cursor of their own"
+
+
+@pytest.mark.parametrize("end", [15, 28])
+def test_what_a_lane_has_not_come_to_at_the_end_is_of_no_step(
+    spark: SparkSession, logged: DataFrame, end: int
+) -> None:
+    """The usual cursor has passed it, and the lane stands behind."""
+    records = PAST.records[:end]
+    offset, append_ms, last = records[-1]
+    cut = last.frontier
+    rows = frontiers(spark, frontier_rows(records))
+    bounds = PAST.bounds(frontier=cut, cuts=(ShardCut(offset, append_ms),))
+    covered = covered_by(logged.where("stored"), history_of(links_of(rows, bounds), bounds))
+    steps = {(row.partition, row.offset): row.step_at for row in covered.collect()}
+    expected = {}
+    for row in PAST.logged:
+        if row["stored"]:
+            step, _ = PAST.step_of(row)
+            is_within = step is not None and step <= offset
+            expected[row["partition"], row["offset"]] = step if is_within else None
+    assert steps == expected
+    waiting = [
+        row
+        for row in PAST.logged
+        if row["stored"]
+        and row["offset"] < cut.offsets[row["partition"]]
+        and expected[row["partition"], row["offset"]] is None
+        and Rank(row["rank_ms"], row["partition"], row["offset"]) < cut.highest_cursor
+    ]
+    assert waiting
+    assert judged(rows, logged, bounds) == []
 
 
 def test_a_true_history_has_no_findings(spark: SparkSession, logged: DataFrame) -> None:
@@ -268,5 +299,5 @@ def test_reigns_and_changes_of_master(spark: SparkSession) -> None:
             first = next((ms for ms, record in new if record.counts.delivered), None)
             gap_ms = None if first is None else first - old[-1][0]
             expected.append((new[0][0], term, old[0][1].owner, new[0][1].owner, gap_ms))
-    assert [astuple(change) for change in changes] == [(*each, None) for each in expected]
+    assert [astuple(change) for change in changes] == [(*each, None, 0) for each in expected]
     assert 0 < len(expected) < len(terms) - 1, "a master that follows itself is no change"

@@ -139,7 +139,7 @@ def test_bars_and_moments_count_everything_once(counts: DataFrame) -> None:
 
 def test_lateness_around_a_change_of_master(spark: SparkSession, messages: DataFrame) -> None:
     changes = [(START_MS + 3_333_333, 7), (START_MS + 3_340_001, 8), (START_MS - HOUR_MS, 1)]
-    failovers = sorted((term, at_ms) for at_ms, term in changes)
+    failovers = sorted((0, term, at_ms) for at_ms, term in changes)
 
     found = {row.term: row for row in lateness_around(messages, failovers).collect()}
 

@@ -9,6 +9,7 @@ from past import Past, Row, frame
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from delayd.audit.bounds import ShardCut
 from delayd.audit.cut import NodeAddress
 from delayd.audit.errors import AuditError
 from delayd.audit.judging.figures import HEAT_BUCKETS_MAX, heat_of
@@ -49,8 +50,7 @@ def pending_rows() -> list[Row]:
 PENDING_ROWS = pending_rows()
 BOUNDS = PAST.bounds(
     frontier=PAST.records[MIDDLE][2].frontier,
-    frontier_offset=PAST.records[MIDDLE][0],
-    frontier_append_ms=PAST.records[MIDDLE][1],
+    cuts=(ShardCut(*PAST.records[MIDDLE][:2]),),
 )
 
 

@@ -123,20 +123,35 @@ def test_a_quiet_partition_that_was_emptied_hides_nothing(tables: Tables) -> Non
 
 
 @pytest.mark.parametrize(
-    ("start", "retention_ms", "is_by_hand"),
-    [(0, 1_000, False), (1, 1_000, True), (1, READ_MS, True), (1, None, False), (1, 1, False)],
+    ("starts", "retention_ms", "shards", "is_by_hand"),
+    [
+        ((0, 0), 1_000, 1, False),
+        ((1, 0), 1_000, 1, True),
+        ((1, 0), READ_MS, 1, True),
+        ((1, 0), None, 1, False),
+        ((1, 0), 1, 1, False),
+        # Of the partition of a shard only its own steps know how far it is.
+        ((0, 5), 1_000, 2, False),
+        ((0, 10), 1_000, 2, True),
+    ],
 )
 def test_what_was_too_young_for_retention_was_trimmed_by_hand(
-    spark: SparkSession, start: int, retention_ms: int | None, is_by_hand: bool
+    spark: SparkSession,
+    starts: tuple[int, ...],
+    retention_ms: int | None,
+    shards: int,
+    is_by_hand: bool,
 ) -> None:
     """docs/design/audit.md, What Kafka has deleted."""
     steps = [(READ_MS - 500, [0, 7]), (READ_MS - 100, [9, 9])]
+    if shards > 1:
+        steps = [(READ_MS - 500, [9, 0]), (READ_MS - 100, [0, 9])]
     frontiers = spark.createDataFrame(
-        [(None, append_ms, offsets) for append_ms, offsets in steps],
-        "flaw string, append_ms long, offsets array<long>",
+        [(at % shards, None, append_ms, offsets) for at, (append_ms, offsets) in enumerate(steps)],
+        "shard int, flaw string, append_ms long, offsets array<long>",
     )
-    buffer = Span("delayd-buffer", (start, 0), (20, 20), retention_ms=retention_ms)
-    assert is_trimmed_by_hand(buffer, frontiers, READ_MS) is is_by_hand
+    buffer = Span("delayd-buffer", starts, (20, 20), retention_ms=retention_ms)
+    assert is_trimmed_by_hand(buffer, frontiers, READ_MS, shards) is is_by_hand
 
 
 def test_receipts_are_missed_where_their_partition_is_whole(tables: Tables) -> None:

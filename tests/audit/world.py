@@ -6,6 +6,9 @@ can be: every STEP_MS a step that takes all that was appended, delivers all that
 what its target refuses, and answers. What is appended while a step is under way comes between what
 the step took and what it puts back.
 
+With `shards` there is such a master for each: that of shard 1 makes every second of these steps,
+and so on. Their histories end CUT_APART_MS apart.
+
     world = World(receipts_written="verdicts")
     world.send(at_ms, key, value, headers)      in any order
     history = world.run()                       up to the end, with a cut at `cut_ms`
@@ -17,6 +20,7 @@ before that: this is how defects are planted.
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final
 from zlib import crc32
@@ -27,6 +31,7 @@ from record_rows import bounds_at
 from written import LIMITS, PARTITIONS, History, Written
 
 from delayd import request as wire
+from delayd.audit.bounds import ShardCut
 from delayd.bus import Headers, Record
 from delayd.bus.murmur2 import partition_of
 from delayd.node.delivery.local_step import LocalStep
@@ -37,20 +42,23 @@ from delayd.node.replica.refusals import unmoved_of
 from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
 from delayd.request.quotas import gate_record
 from replication import ingest as rules
-from replication.frontier import Frontier, first_frontier
+from replication.frontier import Frontier
 from replication.holds import Order
 from replication.ids import NOTHING, IdState, Settlement
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.log_time import trail_ms_of
 from replication.quotas import Full, Gate, QuotaOrder, Quotas, full_after
 from replication.rank import Rank, lane_of, passed_by
-from replication.record import FrontierRecord, StepCounts, encode
+from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import RECEIPTS_ALL, Settings
+from replication.shards import first_of_shard, joint_frontier, shard_of
 from replication.smoothing import Smoothing
 from replication.verdict import CancelMarker, Move, judge
 
 START_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 100
+CUT_APART_MS: Final = 1_500
+"""How much earlier the history of each shard ends than that of the one before."""
 UNDER_WAY_MS: Final = 5
 """How long a step takes: what is appended meanwhile is none of its business."""
 
@@ -117,6 +125,9 @@ class World:
     """From when the target `late` is there."""
     rates: Mapping[str, int] = field(default_factory=dict)
     """Of targets: `rate_max`."""
+    shards: int = 1
+    takeovers: Mapping[int, int] = field(default_factory=dict)
+    """By shard: from when on (ms from the start) another node is its master."""
     _sent: list[tuple[int, int, Written]] = field(default_factory=list)
     _logs: dict[str, dict[int, list[Written]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -131,12 +142,15 @@ class World:
     """By partition and id: what its last marker that came to anything came to."""
     _own_writes: list[int] = field(default_factory=lambda: [-1] * PARTITIONS)
     _turns: int = 0
-    _smoothing: Smoothing = field(init=False)
+    _smoothings: list[Smoothing] = field(init=False)
+    """By shard."""
     _full: Full = field(default_factory=dict)
     _quotas: Quotas = field(default_factory=lambda: Quotas({}))
 
     def __post_init__(self) -> None:
-        self._smoothing = Smoothing(self.rates, {}, LIMITS.max_delay_ms)
+        self._smoothings = [
+            Smoothing(self.rates, {}, LIMITS.max_delay_ms) for _ in range(self.shards)
+        ]
 
     @property
     def settings(self) -> Settings:
@@ -151,6 +165,7 @@ class World:
             id_memory_ms=self.id_memory_ms,
             retry_delays_ms=RETRY_DELAYS_MS,
             receipts_written=self.receipts_written,
+            shards=self.shards,
         )
 
     def send(
@@ -174,24 +189,33 @@ class World:
     def run(self) -> History:
         """What the topics hold at the end."""
         waiting = sorted(self._sent, key=lambda each: each[:2])
-        frontier = first_frontier(0, PARTITIONS, self.settings.lanes)
-        frontier = replace(frontier, term=1, step=1)
-        cut, cut_offset, cut_ms = frontier, 0, START_MS
-        for now_ms in range(START_MS, self.end_ms, STEP_MS):
+        frontiers = [self._first(shard) for shard in range(self.shards)]
+        parts, cuts = [*frontiers], [ShardCut(0, START_MS)] * self.shards
+        for now_ms, shard in product(range(START_MS, self.end_ms, STEP_MS), range(self.shards)):
+            if (now_ms - START_MS) // STEP_MS % (1 + shard):
+                continue
             while waiting and waiting[0][0] <= now_ms:
                 self._append(waiting.pop(0)[2])
-            offsets = tuple(state.next_offset for state in self._states)
+            offsets = tuple(
+                state.next_offset if shard_of(p, self.shards) == shard else 0
+                for p, state in enumerate(self._states)
+            )
             while waiting and waiting[0][0] <= now_ms + UNDER_WAY_MS:
                 self._append(waiting.pop(0)[2])
-            frontier = self._step(frontier, offsets, now_ms)
-            if now_ms <= self.cut_ms:
-                cut, cut_ms = frontier, now_ms
-                cut_offset = len(self._logs["frontier"][0]) - 1
+            frontiers[shard] = self._step(frontiers[shard], offsets, now_ms)
+            if now_ms <= self.cut_ms - shard * CUT_APART_MS:
+                parts[shard] = frontiers[shard]
+                cuts[shard] = ShardCut(self._logs["frontier"][shard][-1].offset, now_ms)
         ends = tuple(state.next_offset for state in self._states)
-        bounds = bounds_at(self.settings, cut, cut_offset, cut_ms, ends, TARGETS)
+        bounds = bounds_at(self.settings, joint_frontier(parts), *cuts[0], ends, TARGETS)
+        bounds = replace(bounds, cuts=tuple(cuts))
         targets = [each for topic in TARGETS for each in self._all(topic)]
         receipts, dead = self._all("receipts"), self._all("dead")
         return History(self._all("buffer"), targets, receipts, dead, self._all("frontier"), bounds)
+
+    def _first(self, shard: int) -> Frontier:
+        first = first_of_shard(shard, self.shards, PARTITIONS, self.settings.lanes)
+        return replace(first, term=1 + shard, step=1)
 
     def _all(self, name: str) -> list[Written]:
         return [each for _, log in sorted(self._logs[name].items()) for each in log]
@@ -220,7 +244,7 @@ class World:
         record = Record(
             partition, offset, -1, append_ms, written.key, written.value, written.headers
         )
-        request = wire.parse(record, replace(LIMITS, full=self._full))
+        request = wire.parse(record, replace(LIMITS, shards=self.shards, full=self._full))
         state = self._states[partition]
         order: Order | QuotaOrder | Gate | None = None
         if not isinstance(request, Reject):
@@ -337,7 +361,10 @@ class World:
     # --- Steps
 
     def _step(self, before: Frontier, offsets: tuple[int, ...], now_ms: int) -> Frontier:
-        stopped = self._smoothing.stopped_lanes(len(before.cursors), now_ms)
+        shard, smoothing = before.shard, self._smoothings[before.shard]
+        taken_ms = self.takeovers.get(shard)
+        is_taken = taken_ms is not None and now_ms >= START_MS + taken_ms
+        stopped = smoothing.stopped_lanes(len(before.cursors), now_ms)
         after = replace(
             before,
             cursors=tuple(
@@ -345,10 +372,12 @@ class World:
                 for lane, cursor in enumerate(before.cursors)
             ),
             offsets=offsets,
+            term=self._first(shard).term + is_taken,
             step=before.step + 1,
         )
         counts: dict[str, int] = defaultdict(int)
         digest = 0
+        # Of partitions of other shards it passes nothing.
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         orders = [each for each in passed if isinstance(each[2][0], (Order, QuotaOrder))]
@@ -356,10 +385,10 @@ class World:
         gates = self._quotas.count(self._pending(after), now_ms)
         for _, offset, (order, _) in orders:
             if isinstance(order, Order):
-                self._smoothing.obey(order, offset, now_ms)
+                smoothing.obey(order, offset, now_ms)
             else:
                 gates += self._quotas.obey(order, offset, now_ms)
-        self._smoothing.begin_step(after, now_ms)
+        smoothing.begin_step(after, now_ms)
         # Marks are judged by what the steps before have done.
         last = _last_marks(passed)
         judged = [self._judged(answer, before, now_ms, last) for _, _, answer in passed]
@@ -386,19 +415,23 @@ class World:
         for gate in gates:
             for partition in range(PARTITIONS):
                 self._write_own(partition, gate_record(partition, gate, LIMITS), now_ms)
-        after = replace(after, own_writes=tuple(self._own_writes))
+        own_writes = (
+            last if after.owns(partition) else -1 for partition, last in enumerate(self._own_writes)
+        )
+        after = replace(after, own_writes=tuple(own_writes))
         record = FrontierRecord(
             frontier=after,
-            owner="node-1/n",
+            owner=f"node-{1 + shard + self.shards * is_taken}/n",
             now_ms=now_ms,
             counts=StepCounts(**counts, answers=len(passed)),
             digest=digest,
             settings=self.settings,
-            smoothing=self._smoothing.queues(after, now_ms),
-            holds=self._smoothing.holds(now_ms),
+            smoothing=smoothing.queues(after, now_ms),
+            holds=smoothing.holds(now_ms),
             quotas=self._quotas.after(),
         )
-        self._write("frontier", now_ms + 3, b"shard-0", encode(record), [], partition=0)
+        key, value = record_key(shard), encode(record)
+        self._write("frontier", now_ms + 3, key, value, [], partition=shard)
         return after
 
     def _pending(self, after: Frontier) -> dict[str, int]:
@@ -495,9 +528,10 @@ class World:
         if until_ms is not None and now_ms > until_ms:
             self._die(body, source, origin, Reason.EXPIRED, now_ms)
             return "dead"
-        if self._smoothing.limits(topic):
+        smoothing = self._smoothings[shard_of(partition, self.shards)]
+        if smoothing.limits(topic):
             turn = stored.request.turn
-            deferral = self._smoothing.decide(
+            deferral = smoothing.decide(
                 *(topic, stored.rank.due_ms, partition, turn and turn.turn_ms),
                 cursor_ms=cursor_ms,
                 now_ms=now_ms,

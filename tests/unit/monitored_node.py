@@ -37,6 +37,7 @@ class Standing:
     lease_margin_ms: int | None = None
     won_count = 0
     found_dead_count = 0
+    handed_over_count = 0
     ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
     etcd_failures = 0
     etcd_problem: str | None = None

@@ -32,6 +32,7 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.quotas import Full, full_after, full_at, full_of, quotas_of, refused_by
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.reading.positions import Positions
+from delayd.audit.reading.shard_records import advanced, frontier_in
 from delayd.runtime.atomic_file import write_atomically
 from delayd.runtime.clock import Clock
 from replication.record import decode
@@ -205,11 +206,12 @@ class _Came:
         self.requests = self.deliveries = self.letters = self.claims = None
         self.rules = known
         """What is known of the rules of each place, with the barriers of this batch."""
-        if self.frontiers:
-            newest = decode(self.frontiers[-1][0].encode())
-            self.rules = known.with_barriers(newest.barriers)
+        self.newest = {each.shard: each.text for each in self.frontiers}
+        """Of the shards that have made steps."""
+        for text in self.newest.values():
+            self.rules = self.rules.with_barriers(decode(text.encode()).barriers)
         if full is None and self.frontiers:
-            first = decode(self.frontiers[0][0].encode())
+            first = decode(self.frontiers[0].text.encode())
             self.full = full_at(first.quotas, settings.partitions)
         if buffer is not None:
             self.requests = self._requests(buffer, tables)
@@ -274,13 +276,12 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
             f"the requests name more than {TARGETS_MAX} targets",
             remedy="begin anew with an empty --work: it forgets those that are not used any more",
         )
-    newest, newest_ms = [(start.frontier, start.frontier_ms), *came.frontiers][-1]
     return replace(
         start,
         batch=batch,
         positions=positions.to_json(),
-        frontier=newest,
-        frontier_ms=newest_ms,
+        frontier=advanced(start.frontier, came.newest),
+        frontier_ms=max([start.frontier_ms, *(each.append_ms for each in came.frontiers)]),
         target_partitions={topic: len(offsets) for topic, offsets in positions.next.items()},
         targets=targets,
         unread_ms={**start.unread_ms, **dict.fromkeys(came.header.unread, positions.at_ms)},
@@ -308,9 +309,9 @@ def _context(entry: Entry, before: Entry | None, settings: Settings) -> BatchCon
     return BatchContext(
         settings=settings,
         at_ms=positions.at_ms,
-        watch=decode(positions.watch.encode()).frontier,
+        watch=frontier_in(positions.watch),
         watch_ms=positions.watch_ms,
-        frontier=decode(entry.frontier.encode()).frontier,
+        frontier=frontier_in(entry.frontier),
         frontier_ms=entry.frontier_ms,
         buffer_starts=entry.buffer_starts,
         buffer_before=begun,

@@ -31,9 +31,9 @@ class BatchContext:
     watch: Frontier
     """The frontier at which watching began: what it covers was over before."""
     watch_ms: int
-    """Its append time."""
+    """Its append time; with shards that of the last of them, as `frontier_ms`."""
     frontier: Frontier
-    """The newest."""
+    """The newest, of all shards."""
     frontier_ms: int
     buffer_starts: tuple[int, ...]
     """First offset of each buffer partition from which on all was read."""

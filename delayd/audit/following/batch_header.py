@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from delayd.audit.errors import FollowFailedError
@@ -18,7 +18,7 @@ from replication.record import FrontierFormatError, decode, record_key
 from replication.settings import Settings
 
 SAID_MAX: Final = 1_000
-"""More than the reader takes of the frontier in one batch."""
+"""More than the reader takes of the frontier of a shard in one batch."""
 
 
 class BatchHeader(NamedTuple):
@@ -30,30 +30,42 @@ class BatchHeader(NamedTuple):
     unread: Mapping[str, tuple[int, ...]]
 
 
-def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list[tuple[str, int]]]:
-    """Return what the batch is, and the frontier records in it with their append times, in
-    order."""
+class SeenRecord(NamedTuple):
+    """A frontier record, as in its topic."""
+
+    shard: int
+    text: str
+    append_ms: int
+
+
+def header_of(records: DataFrame, settings: Settings) -> tuple[BatchHeader, list[SeenRecord]]:
+    """Return what the batch is, and the frontier records in it, those of a shard in order."""
     told = records.where(F.col("topic").isin("", settings.frontier.name)).select(
-        "topic", "offset", "key", "value", "timestamp_ms"
+        "topic", "partition", "offset", "key", "value", "timestamp_ms"
     )
-    rows = sorted(told.limit(SAID_MAX).collect(), key=lambda row: row["offset"])
+    rows = sorted(told.limit(SAID_MAX * settings.shards).collect(), key=lambda row: row["offset"])
     said = [json.loads(bytes(row["value"])) for row in rows if not row["topic"]]
     [of_batch] = [each for each in said if "end" in each]
     unread = {topic: tuple(firsts) for each in said for topic, firsts in each["unread"].items()}
     frontiers = [
-        (bytes(row["value"]).decode(), row["timestamp_ms"])
+        SeenRecord(row["partition"], bytes(row["value"]).decode(), row["timestamp_ms"])
         for row in rows
-        if row["topic"] and row["key"] == record_key(0) and _is_ours(row["value"], settings)
+        if row["topic"] and _is_ours(row, settings)
     ]
     start, end = (Positions.from_json(of_batch[name]) for name in ("start", "end"))
     return BatchHeader(start, end, unread), frontiers
 
 
-def _is_ours(value: bytes | None, settings: Settings) -> bool:
+def _is_ours(row: Row, settings: Settings) -> bool:
+    """Return whether it is a frontier record of the shard whose partition it is in."""
+    shard = row["partition"]
+    if shard >= settings.shards or row["key"] != record_key(shard):
+        return False
     try:
-        return decode(bytes(value or b"")).settings.cluster == settings.cluster
+        record = decode(bytes(row["value"] or b""))
     except FrontierFormatError:
         return False
+    return (record.settings.cluster, record.frontier.shard) == (settings.cluster, shard)
 
 
 def check_same(before: Entry, batch: int, records: DataFrame) -> None:

@@ -31,7 +31,7 @@ class Entry:
     positions: Mapping[str, Any]
     """Where it ended (reading/positions.py)."""
     frontier: str
-    """The newest frontier record, as in its topic."""
+    """The newest frontier records (reading/shard_records.py), as in their topic."""
     frontier_ms: int
     target_partitions: Mapping[str, int]
     targets: tuple[str, ...]

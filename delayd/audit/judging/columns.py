@@ -58,6 +58,8 @@ def is_done(frontier: Frontier, offset: ColumnOrName = "offset") -> Column:
     """Return whether a message (lane, rank_ms, partition, `offset`) is in Done(K, O) of this
     frontier; False of what is no message."""
     lane = F.col("lane").cast("int") + 1
+    if frontier.shards > 1:
+        lane += shard_of(frontier.shards) * (len(frontier.cursors) // frontier.shards)
     parts = zip(*frontier.cursors, strict=True)
     rank = _rank(F.col("rank_ms"), F.col("partition"), column(offset))
     cursor = _rank(*(F.element_at(_longs(part), lane) for part in parts))
@@ -77,6 +79,18 @@ def is_below(offsets: Sequence[int], offset: ColumnOrName = "offset") -> Column:
 def of_partition(values: Sequence[int], partition: ColumnOrName = "partition") -> Column:
     """Return the value of this partition; null of one that there is not."""
     return F.get(_longs(values), column(partition).cast("int"))
+
+
+def shard_of(shards: int, partition: ColumnOrName = "partition") -> Column:
+    """Return the shard of a partition of the buffer, one of so many."""
+    if shards == 1:
+        return F.lit(0)
+    return F.pmod(column(partition).cast("int"), F.lit(shards))
+
+
+def of_shard(values: Sequence[int], shard: ColumnOrName = "shard") -> Column:
+    """Return the value of this shard."""
+    return F.lit(values[0]) if len(values) == 1 else of_partition(values, shard)
 
 
 def is_steady_at(offset: ColumnOrName, rules: Rules, partitions: int) -> Column:

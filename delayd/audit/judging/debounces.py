@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import is_true
+from delayd.audit.judging.columns import is_true, shard_of
 from delayd.audit.judging.held import HELD, counting
 from delayd.audit.judging.texts import delay_ms_of
 from replication.settings import Settings
@@ -70,19 +70,20 @@ def is_quiet(killed: Column) -> Column:
     return F.forall(killed, lambda each: each["since_ms"].isNotNull())
 
 
-def with_superseded(deliveries: DataFrame, frontiers: DataFrame) -> DataFrame:
+def with_superseded(deliveries: DataFrame, frontiers: DataFrame, shards: int) -> DataFrame:
     """Return deliveries with `is_superseded`: their step had passed the debounce that took their
     place. Nobody is told of that, so the frontier must tell."""
     suspects = deliveries.where("killed_op = 'debounce'").select(
-        *("source_partition", "source_offset", "killed_by", "fired_ms")
+        *("source_partition", "source_offset", "killed_by", "fired_ms"),
+        shard_of(shards, "source_partition").alias("shard"),
     )
     steps = frontiers.where(F.col("flaw").isNull()).select(
-        F.col("now_ms").alias("fired_ms"), "offsets"
+        *("shard", F.col("now_ms").alias("fired_ms"), "offsets")
     )
     is_passed = F.get("offsets", F.col("source_partition")) > F.col("killed_by")
     found = (
         suspects.distinct()
-        .join(steps, "fired_ms")
+        .join(steps, ["shard", "fired_ms"])
         .groupBy("source_partition", "source_offset", "fired_ms")
         .agg(F.bool_and(is_passed).alias("is_superseded"))
     )

@@ -165,7 +165,7 @@ def _of_deliveries(
         "topic", "at_partition", "at_offset"
     )
     checked = (
-        with_superseded(suspicious, frontiers)
+        with_superseded(suspicious, frontiers, bounds.shards)
         .join(told, ["source_partition", "killed_by"], "left")
         .withColumn("ghost", F.when(F.col("unknown").isNull(), ghost))
         .withColumn("number", F.row_number().over(of_source))

@@ -1,9 +1,9 @@
 """`delayd-fired`, compared with the frontier: it is the `now` of the step that delivered.
 
 Which step that was is not asked: that would be a search for each delivery. A time at which no step
-was made is wrong for sure. Only the last day is judged, of which Kafka keeps all frontier records;
-not what lies where one of them is missing, nor the last seconds, because deliveries of steps beyond
-those that were read are there too, by a clock that may be behind.
+of its shard was made is wrong for sure. Only the last day is judged, of which Kafka keeps all
+frontier records; not what lies where one of them is missing, nor the last seconds, because
+deliveries of steps beyond those that were read are there too, by a clock that may be behind.
 Source: docs/design/audit.md, "Deliveries".
 """
 
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
+from delayd.audit.judging.columns import of_shard, shard_of
 from delayd.audit.judging.links import COMPACTION_LAG_MS
 from delayd.audit.judging.search import BROADCAST_ROWS_MAX
 from delayd.audit.judging.too_late import CLOCKS_APART_MS
@@ -24,8 +25,7 @@ GAPS_MAX: Final = 100
 def with_off_step(deliveries: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Return deliveries (with fired_ms) and `off_step`: why no step of FRONTIERS can have made
     them; or null."""
-    since_ms = bounds.frontier_append_ms - COMPACTION_LAG_MS
-    until_ms = bounds.frontier_append_ms - CLOCKS_APART_MS
+    since_ms = bounds.newest_append_ms - COMPACTION_LAG_MS
     history = Window.partitionBy("shard").orderBy("offset")
     steps = (
         frontiers.where(F.col("flaw").isNull() & (F.col("append_ms") >= since_ms))
@@ -37,21 +37,24 @@ def with_off_step(deliveries: DataFrame, frontiers: DataFrame, bounds: Bounds) -
     # Between these times steps may be missing.
     gaps = (
         steps.where("not follows")
-        .select(F.least("last_ms", "now_ms"), F.greatest("last_ms", "now_ms"))
+        .select("shard", F.least("last_ms", "now_ms"), F.greatest("last_ms", "now_ms"))
         .limit(GAPS_MAX + 1)
         .collect()
     )
-    times = steps.select(F.col("now_ms").alias("step_ms")).distinct().localCheckpoint()
+    each = steps.select(F.col("shard").alias("step_shard"), F.col("now_ms").alias("step_ms"))
+    times = each.distinct().localCheckpoint()
     if len(gaps) > GAPS_MAX or times.count() > BROADCAST_ROWS_MAX:
         return deliveries.withColumn("off_step", F.lit(None).cast("string"))
-    fired_ms = F.col("fired_ms")
+    fired_ms, shard = F.col("fired_ms"), shard_of(bounds.shards, "source_partition")
+    until_ms = of_shard([cut.append_ms - CLOCKS_APART_MS for cut in bounds.cuts], shard)
     is_judged = (fired_ms > since_ms + CLOCKS_APART_MS) & (fired_ms < until_ms)
-    for first_ms, last_ms in gaps:
-        is_judged &= ~fired_ms.between(first_ms, last_ms)
+    for gap_shard, first_ms, last_ms in gaps:
+        is_judged &= ~(fired_ms.between(first_ms, last_ms) & (shard == gap_shard))
     text = "delivered with another time of delivery: no step was made at %d"
     why = F.format_string(text, fired_ms)
+    is_of_step = (fired_ms == F.col("step_ms")) & (shard == F.col("step_shard"))
     return (
-        deliveries.join(F.broadcast(times), fired_ms == F.col("step_ms"), "left")
+        deliveries.join(F.broadcast(times), is_of_step, "left")
         .withColumn("off_step", F.when(is_judged & F.col("step_ms").isNull(), why))
-        .drop("step_ms")
+        .drop("step_ms", "step_shard")
     )

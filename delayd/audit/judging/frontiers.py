@@ -7,14 +7,13 @@ Source: docs/design/audit.md, "The frontier".
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_true, source_text
+from delayd.audit.judging.columns import findings, is_true, of_shard, source_text
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
 from delayd.audit.judging.holds import judge_holds
@@ -22,7 +21,7 @@ from delayd.audit.judging.links import MISFITS, cursor_times_of
 from delayd.audit.judging.quotas import judge_quotas
 from delayd.audit.judging.retention import is_last_attempt
 from delayd.audit.report import Failover, Lateness
-from replication.features import FEATURES
+from replication.features import FEATURES, SHARDS
 from replication.record import FORMAT, FORMAT_WITH_NEEDS
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
@@ -33,7 +32,7 @@ _FIELDS: Final = {
     "owner": "string",
     "lanes": "map<string, array<bigint>>",
     "counts": f"struct<{', '.join(f'{name}: bigint' for name in COUNTS)}>",
-    "settings": "struct<partitions: bigint, lanes: bigint>",
+    "settings": "struct<partitions: bigint, lanes: bigint, shards: bigint>",
     "smoothing": "map<string, array<string>>",
     "needs": "map<string, string>",
     "barriers": "array<array<bigint>>",
@@ -58,14 +57,14 @@ STRAY: Final = "its key is not that of its shard"
 _VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS, _QUOTAS})
 
 
-def frontiers_of(records: DataFrame) -> DataFrame:
-    """Return RECORDS of the frontier topic as FRONTIERS."""
+def frontiers_of(records: DataFrame, shards: int = 1) -> DataFrame:
+    """Return RECORDS of the frontier topic as FRONTIERS; `shards`: how many the cluster has."""
     text = F.col("value").cast("string")
     parsed = (
         records.withColumn("text", text)
         .withColumn("it", F.from_json("text", _VALUE))
         .withColumn("keys", F.array_sort(F.json_object_keys("text")))
-        .withColumn("flaw", _flaw())
+        .withColumn("flaw", _flaw(shards))
     )
     return parsed.select(
         "offset",
@@ -95,19 +94,19 @@ def judge_frontier(
 
     `links` is links_of(frontiers), and `history` history_of(links).
     """
-    shard = bounds.frontier.shard
-    place = {"topic": F.lit(bounds.settings.frontier.name), "partition": F.lit(shard)}
+    place = {"topic": F.lit(bounds.settings.frontier.name), "partition": F.col("shard")}
     broken = F.when(F.col("flaw") != STRAY, F.col("flaw"))
-    of_shard = frontiers.where(F.col("shard") == shard)
+    of_shards = frontiers.where(F.col("shard") < bounds.shards)
     misfits = {fault: F.when(F.col("fault") == fault.slug, F.col("reason")) for fault in MISFITS}
     false = _false_claims(links, history, logged, bounds)
     if problem := bounds.barriers_problem:
-        at_cut = F.col("offset") == bounds.frontier_offset
+        shard, why = problem
+        at_cut = (F.col("shard") == shard) & (F.col("offset") == bounds.cuts[shard].offset)
         false = false.where(~at_cut).unionByName(
-            links.where(at_cut).select("offset", F.lit(problem).alias("reason"))
+            links.where(at_cut).select("shard", "offset", F.lit(why).alias("reason"))
         )
     return (
-        findings(of_shard, {Fault.FRONTIER_BROKEN: broken}, "offset", **place)
+        findings(of_shards, {Fault.FRONTIER_BROKEN: broken}, "offset", **place)
         .unionByName(findings(links, misfits, "offset", **place))
         .unionByName(findings(false, {Fault.FRONTIER_FALSE: F.col("reason")}, "offset", **place))
         .unionByName(judge_holds(links, history, logged, deliveries, bounds))
@@ -131,7 +130,7 @@ def _false_claims(
     covered = covered_by(stored, history)
     alive = covered.where(F.col("killed_by").isNull() | (F.col("killed_by") >= F.col("step_end")))
     crc = F.crc32(source_text().cast("binary"))
-    held = alive.groupBy(F.col("step_at").alias("offset")).agg(
+    held = alive.groupBy(F.col("step_at").alias("number")).agg(
         F.count("*").alias("held"),
         F.sum(crc).alias("held_digest"),
         F.count(F.when(F.col("is_last"), 1)).alias("last"),
@@ -140,13 +139,13 @@ def _false_claims(
     claims = links.where(
         F.col("is_sound")
         & ~F.col("is_base")
-        & (F.col("offset") <= bounds.frontier_offset)
+        & (F.col("offset") <= of_shard([cut.offset for cut in bounds.cuts]))
         & _is_whole(bounds)
-    ).select("offset", "step", "delivered", "dead", "digest")
+    ).select("shard", "offset", "number", "step", "delivered", "dead", "digest")
     # There is none to expire as a rule: spare the join.
     timed = alive.where("worth_until_ms is not null" if bounds.is_any_timed else "false")
     expired = _expired(timed, links)
-    compared = claims.join(held, "offset", "left").join(expired, "offset", "left").fillna(0)
+    compared = claims.join(held, "number", "left").join(expired, "number", "left").fillna(0)
     # Where some last attempts were given up and others delivered, the log does not say which.
     last = F.col("last") - F.col("expired_last")
     last_digest = F.col("last_digest") - F.col("expired_last_digest")
@@ -172,16 +171,16 @@ def _false_claims(
         .when(~F.col("dead").between(F.col("expired"), F.col("expired") + last), misjudged)
         .when(F.col("digest") != expected, others)
     )
-    return compared.select("offset", reason.alias("reason"))
+    return compared.select("shard", "offset", reason.alias("reason"))
 
 
 def _expired(timed: DataFrame, links: DataFrame) -> DataFrame:
     """Return what each step found not worth delivering any more, by its own `now`: how many, and
     their digest; of both also that of last attempts."""
     crc, is_last = F.crc32(source_text().cast("binary")), F.col("is_last")
-    steps = links.select(F.col("offset").alias("step_at"), "now_ms")
+    steps = links.select(F.col("number").alias("step_at"), "now_ms")
     over = timed.join(steps, "step_at").where("now_ms > worth_until_ms")
-    return over.groupBy(F.col("step_at").alias("offset")).agg(
+    return over.groupBy(F.col("step_at").alias("number")).agg(
         F.count("*").alias("expired"),
         F.sum(crc).alias("expired_digest"),
         F.count(F.when(is_last, 1)).alias("expired_last"),
@@ -199,10 +198,13 @@ def _is_whole(bounds: Bounds) -> Column:
     if not any(starts):
         return F.lit(True)
     settings, old = bounds.settings, F.col("old")
-    since_ms = bounds.trimmed_before_ms(settings.buffer.name) or bounds.frontier_append_ms
+    since_ms = bounds.trimmed_before_ms(settings.buffer.name) or bounds.newest_append_ms
     is_whole = F.array_min(cursor_times_of(old)) >= since_ms + settings.max_delay_ms
     for partition, start in enumerate(starts):
-        is_whole &= F.get(old["offsets"], F.lit(partition)) >= start
+        has_passed = F.get(old["offsets"], F.lit(partition)) >= start
+        if bounds.shards > 1:
+            has_passed |= F.col("shard") != partition % bounds.shards
+        is_whole &= has_passed
     return is_whole
 
 
@@ -210,7 +212,7 @@ def reigns_of(frontiers: DataFrame) -> DataFrame:
     """Return the terms as report.Reign has them, and `first_delivery_ms`; in order."""
     return (
         frontiers.where(F.col("flaw").isNull() & (F.col("term") > 0))
-        .groupBy("term", "owner")
+        .groupBy("shard", "term", "owner")
         .agg(
             F.min("append_ms").alias("from_ms"),
             F.max("append_ms").alias("to_ms"),
@@ -218,7 +220,11 @@ def reigns_of(frontiers: DataFrame) -> DataFrame:
             F.sum("delivered").alias("delivered"),
             F.min(F.when(F.col("delivered") > 0, F.col("append_ms"))).alias("first_delivery_ms"),
         )
-        .orderBy("from_ms", "term")
+        .select(
+            *("term", "owner", "from_ms", "to_ms", "steps", "delivered", "shard"),
+            "first_delivery_ms",
+        )
+        .orderBy("from_ms", "term", "shard")
     )
 
 
@@ -230,12 +236,15 @@ def failovers_of(reigns: Sequence[Row]) -> list[Failover]:
 
     A master that takes over from itself, after a failed step, is none.
     """
-    found = []
-    for old, new in pairwise(reigns):
-        if new.owner != old.owner:
+    found, last = list[Failover](), dict[int, Row]()
+    for new in reigns:
+        old = last.get(new.shard)
+        last[new.shard] = new
+        if old is not None and new.owner != old.owner:
             first_ms = new.first_delivery_ms
             gap_ms = None if first_ms is None else first_ms - old.to_ms
-            found.append(Failover(new.from_ms, new.term, old.owner, new.owner, gap_ms, None))
+            change = (new.from_ms, new.term, old.owner, new.owner, gap_ms, None, new.shard)
+            found.append(Failover(*change))
     return found
 
 
@@ -248,8 +257,8 @@ def felt(failover: Failover, lateness: Lateness | None) -> Failover:
     return replace(failover, gap_ms=gap_ms, lateness=lateness)
 
 
-def _flaw() -> Column:
-    """Return why a record is no frontier record; null if it is one."""
+def _flaw(shards: int) -> Column:
+    """Return why a record is no frontier of a cluster with so many shards; null if it is one."""
     it = F.col("it")
     numbers = [
         *(it[name] for name in ("shard", "term", "step", "now_ms", "digest")),
@@ -272,6 +281,8 @@ def _flaw() -> Column:
         return ~feature.isin(*FEATURES)
 
     has_needs = is_true(F.size(it[_NEEDS]) > 0)
+    if shards > 1:
+        has_needs &= is_true(F.map_contains_key(it[_NEEDS], SHARDS))
     wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
     has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
     has_no_hold = _has_no_row(it[_HOLDS], _HOLD_FIELDS)
@@ -303,7 +314,26 @@ def _flaw() -> Column:
             "its offsets do not match the partitions of the buffer",
         )
         .when(~is_true(it["shard"] == F.col("partition")), "it is of another shard")
+        .when(F.coalesce(it["settings"]["shards"], F.lit(1)) != shards, "it has other shards")
+        .when(_is_of_others(it, shards), "it has an O, R or barrier of another shard's partition")
     )
+
+
+def _is_of_others(it: Column, shards: int) -> Column:
+    """Return whether a record says something of partitions that are not its shard's."""
+    if shards == 1:
+        return F.lit(False)
+
+    def is_other(partition: Column) -> Column:
+        return F.pmod(partition, F.lit(shards)) != it["shard"]
+
+    def others(values: Column, none: int) -> Column:
+        kept = F.filter(values, lambda _, at: is_other(at))
+        return F.exists(kept, lambda value: value != none)
+
+    barriers = F.coalesce(it[_BARRIERS], F.array().cast("array<array<bigint>>"))
+    of_barriers = F.exists(barriers, lambda barrier: is_other(F.get(barrier, F.lit(0))))
+    return others(it["offsets"], 0) | others(it["own_writes"], -1) | of_barriers
 
 
 def _is_no_rank(numbers: Column) -> Column:

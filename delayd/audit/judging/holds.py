@@ -17,6 +17,8 @@ from delayd.audit.judging.columns import (
     findings,
     is_true,
     named_place,
+    of_partition,
+    shard_of,
     source_text,
     table_of,
 )
@@ -41,13 +43,13 @@ def _part(group: int) -> Column:
 
 
 def order_reason(settings: Settings) -> Column:
-    """Return why an order is refused, empty if it is not; null of what is none."""
+    """Return why an order is refused, empty if it is not; null of what is none. A topic has a home
+    in each shard."""
     at_ms = F.greatest(_part(2).try_cast("bigint"), _part(4).try_cast("bigint"))
     until_ms, topic = _part(_UNTIL).try_cast("bigint"), _part(_TOPIC)
-    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions))
     is_good = (
         F.col("control.hold").rlike(_ORDER)
-        & (home == F.col("partition"))
+        & (_home(topic, shard_of(settings.shards), settings) == F.col("partition"))
         & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
         & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
         & (_part(_RATE).try_cast("bigint") <= RATE_MAX)
@@ -58,6 +60,13 @@ def order_reason(settings: Settings) -> Column:
     )
     reason = F.when(~F.col("knows_moves"), "unknown-header").when(~is_true(is_good), "bad-proof")
     return F.when(F.col("control.hold").isNotNull(), F.coalesce(reason, F.lit("")))
+
+
+def _home(topic: Column, shard: Column, settings: Settings) -> Column:
+    """Return the partition of a shard in which the orders about a topic stand."""
+    shards = settings.shards
+    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions // shards))
+    return home if shards == 1 else shard + home * shards
 
 
 def orders_of(requests: DataFrame) -> tuple[LoggedOrder, ...]:
@@ -76,14 +85,14 @@ def judge_holds(
     """Return what is wrong with pauses, as FINDINGS. `links` is links_of the frontiers."""
     spark = links.sparkSession
     steps = links.where("is_sound").select(
-        *("offset", "step", "now_ms", "offsets", "holds", "is_base", "old")
+        *("shard", "offset", "number", "step", "now_ms", "offsets", "holds", "is_base", "old")
     )
     named = steps.select("*", F.explode("holds").alias("topic", "hold"))
     if not bounds.orders and named.isEmpty():  # as a rule
         return table_of(spark, FINDINGS)
     orders = _orders(spark, bounds)
     wrong = _of_named(named, orders, bounds).unionByName(_of_missing(steps, orders))
-    first = Window.partitionBy("topic", "reason_of").orderBy("offset")
+    first = Window.partitionBy("shard", "topic", "reason_of").orderBy("offset")
     once = wrong.withColumn("number", F.row_number().over(first)).where("number = 1")
     place = {"topic": F.lit(bounds.settings.frontier.name)}
     of_steps = findings(
@@ -91,17 +100,20 @@ def judge_holds(
         {Fault.FRONTIER_HELD: F.col("reason")},
         "offset",
         **place,
-        partition=F.lit(bounds.frontier.shard),
+        partition=F.col("shard"),
     )
     return of_steps.unionByName(_of_deliveries(named, history, logged, deliveries))
 
 
 def _orders(spark: SparkSession, bounds: Bounds) -> DataFrame:
-    """Return the orders, each with the offset of the next one about its target."""
-    following = Window.partitionBy("about").orderBy("at")
+    """Return the orders, each with the offset of the next one about its target in its shard, which
+    has the same home."""
+    following = Window.partitionBy("home", "about").orderBy("at")
     rows = [(o.partition, o.offset, o.topic, o.until_ms, o.rate) for o in bounds.orders]
     return F.broadcast(
-        table_of(spark, ORDERS, rows).withColumn("next", F.lead("at").over(following))
+        table_of(spark, ORDERS, rows)
+        .withColumn("next", F.lead("at").over(following))
+        .withColumn("of_shard", shard_of(bounds.shards, "home"))
     )
 
 
@@ -109,11 +121,11 @@ def _of_named(named: DataFrame, orders: DataFrame, bounds: Bounds) -> DataFrame:
     """Return holds that the order which they name does not make."""
     hold = F.col("hold")
     until_ms, rate, at = (F.get(hold, F.lit(n)) for n in (1, 2, 3))
-    joined = named.join(orders, (F.col("about") == F.col("topic")) & (F.col("at") == at), "left")
+    is_of_it = (F.col("about") == F.col("topic")) & (F.col("of_shard") == F.col("shard"))
+    joined = named.join(orders, is_of_it & (F.col("at") == at), "left")
     reached = F.get("offsets", F.col("home"))
-    starts = F.array(*map(F.lit, bounds.buffer_starts))
-    home = F.pmod(F.crc32(F.col("topic").cast("binary")), F.lit(bounds.settings.partitions))
-    is_trimmed = at < F.get(starts, home.cast("int"))
+    home = _home(F.col("topic"), F.col("shard"), bounds.settings)
+    is_trimmed = at < of_partition(bounds.buffer_starts, home)
     is_pause = F.col("ends_ms") > 0
     why = (
         F.when(F.col("at").isNull(), F.when(~is_trimmed, "no order is there in the buffer"))
@@ -125,7 +137,7 @@ def _of_named(named: DataFrame, orders: DataFrame, bounds: Bounds) -> DataFrame:
     )
     text = F.format_string("step %d has %s paused by an order at %d: %s", "step", "topic", at, why)
     return joined.where(why.isNotNull()).select(
-        "offset", "topic", at.alias("reason_of"), text.alias("reason")
+        "shard", "offset", "topic", at.alias("reason_of"), text.alias("reason")
     )
 
 
@@ -150,7 +162,7 @@ def _of_missing(steps: DataFrame, orders: DataFrame) -> DataFrame:
         steps.join(orders, lasts)
         .where(is_missing)
         .select(
-            "offset",
+            *("shard", "offset"),
             F.col("about").alias("topic"),
             F.col("at").alias("reason_of"),
             text.alias("reason"),
@@ -163,7 +175,7 @@ def _of_deliveries(
 ) -> DataFrame:
     """Return what steps have delivered to targets that they held."""
     closed = named.where(F.get("hold", F.lit(1)) > F.col("now_ms")).select(
-        F.col("offset").alias("held_at"), "topic", F.col("now_ms").alias("fired_ms"), "step"
+        F.col("number").alias("held_at"), "topic", F.col("now_ms").alias("fired_ms"), "step"
     )
     suspects = deliveries.join(F.broadcast(closed), ["topic", "fired_ms"]).select(
         *named_place(),

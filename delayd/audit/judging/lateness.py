@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import table_of
+from delayd.audit.judging.columns import shard_of, table_of
 from delayd.audit.judging.figures import HOUR_MS, width_of
 from delayd.audit.report import Bin
 from delayd.audit.tables import FAILOVERS
@@ -125,26 +125,32 @@ def timeline_of(counts: DataFrame) -> DataFrame:
     )
 
 
-def lateness_around(messages: DataFrame, failovers: Sequence[tuple[int, int]]) -> DataFrame:
-    """Return for each of the failovers (term, Unix ms, in order): term, count, p50, p99, p999, max
-    of what was due from BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after. None where nothing
-    was due."""
+def lateness_around(
+    messages: DataFrame, failovers: Sequence[tuple[int, int, int]], shards: int = 1
+) -> DataFrame:
+    """Return for each of the failovers (shard, term, Unix ms, in order): shard, term, count, p50,
+    p99, p999, max of what was due there from BEFORE_FAILOVER_MS before to AFTER_FAILOVER_MS after.
+    None where nothing was due."""
     second = 1_000
     first = F.expr(f"(at_ms - {BEFORE_FAILOVER_MS}) div {second}")
     last = F.expr(f"(at_ms + {AFTER_FAILOVER_MS}) div {second}")
     changes = table_of(messages.sparkSession, FAILOVERS, failovers[:FAILOVERS_MAX])
-    windows = changes.select("term", "at_ms", F.explode(F.sequence(first, last)).alias("second"))
+    seconds = F.explode(F.sequence(first, last)).alias("second")
+    windows = changes.select("shard", "term", "at_ms", seconds)
     around = (
         messages.where((F.col("fate") == "delivered") & ~was_requeued())
-        .select(_time_ms().alias("time_ms"), _late_ms().alias("exact_ms"))
+        .select(
+            shard_of(shards).alias("shard"),
+            *(_time_ms().alias("time_ms"), _late_ms().alias("exact_ms")),
+        )
         .withColumn("second", F.expr(f"time_ms div {second}"))
-        .join(F.broadcast(windows), "second")
+        .join(F.broadcast(windows), ["shard", "second"])
         .where(f"time_ms >= at_ms - {BEFORE_FAILOVER_MS}")
         .where(f"time_ms <= at_ms + {AFTER_FAILOVER_MS}")
-        .groupBy("term", _rounded(F.col("exact_ms")).alias("late_ms"))
+        .groupBy("shard", "term", _rounded(F.col("exact_ms")).alias("late_ms"))
         .agg(F.count("*").alias("count"), F.max("exact_ms").alias("most_ms"))
     )
-    return percentiles(around, "term")
+    return percentiles(around, "shard", "term")
 
 
 def percentiles(counted: DataFrame, *keys: str) -> DataFrame:

@@ -7,6 +7,8 @@ record that is changed, put in, doubled or left out is a single finding.
 Sound is a record that neither is at fault nor stands before one that is: of two that contradict
 each other either may be the wrong one. What the log says of a step is held only against sound ones
 that follow their predecessor directly.
+
+Each shard has a history of its own. What names a step in all of them is `step_number`.
 """
 
 from typing import Final
@@ -31,16 +33,24 @@ MISFITS: Final = (
 _TERM, _BACK, _AHEAD, _STEP = (fault.slug for fault in MISFITS)
 
 
+def step_number(shards: int) -> Column:
+    """Return the number of a frontier record among those of so many shards; of one shard its
+    offset. They grow within a shard."""
+    offset = F.col("offset")
+    return offset if shards == 1 else offset * shards + F.col("shard")
+
+
 def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     """Return frontier records without flaw. Of each: `fault`, the slug of what is wrong with it,
     and `reason`; `is_sound`; `is_base`, must its difference be left alone; `old`, the sound record
-    before it; and `usual`, the highest usual cursor of sound records so far. Computed at once."""
+    before it; `usual`, the highest usual cursor of sound records so far; `is_last`, is it the last
+    sound one of its shard; and its `number`. Computed at once."""
     history = Window.partitionBy("shard").orderBy("offset")
     so_far = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = history.rowsBetween(Window.unboundedPreceding, -1)
     is_broken = F.col("flaw").isNotNull()
     records = (
-        frontiers.where(F.col("shard") == bounds.frontier.shard)
+        frontiers.where(F.col("shard") < bounds.shards)
         .withColumn("broken", F.count(F.when(is_broken, 1)).over(so_far))
         .where(~is_broken)
         .withColumn("self", F.struct(*_FIELDS))
@@ -65,6 +75,9 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         F.col("is_sound"),
         F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual", "quotas"),
     )
+    everywhere = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    last = F.max(F.when(F.col("is_sound"), F.col("offset"))).over(everywhere)
+    judged = judged.withColumn("is_last", F.col("offset") == last)
     linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
         "highest", F.max(F.col("old.step")).over(so_far)
     )
@@ -75,9 +88,10 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         & (F.col("step") > F.col("highest"))
     )
     return linked.select(
-        *("offset", "append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
+        *("shard", "offset", step_number(bounds.shards).alias("number")),
+        *("append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
-        *("holds", "quotas"),
+        *("holds", "quotas", "is_last"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()
 
@@ -98,7 +112,7 @@ def _misfit(old: Column, new: Column, bounds: Bounds, steps_max: int) -> Column:
     nothing."""
     steps = new["step"] - old["step"]
     explained = F.lit(steps_max) + (new["broken"] - old["broken"])
-    is_compacted = old["append_ms"] < bounds.frontier_append_ms - COMPACTION_LAG_MS
+    is_compacted = old["append_ms"] < bounds.newest_append_ms - COMPACTION_LAG_MS
     changed_hands = (new["term"] == old["term"]) & (new["owner"] != old["owner"])
     is_in_step = (steps >= 1) & ((steps <= explained) | is_compacted)
     return (

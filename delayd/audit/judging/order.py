@@ -1,4 +1,4 @@
-"""Order: per target partition, messages that were there in time come in rank order.
+"""Order: per target partition and shard, messages that were there in time come in rank order.
 
 Excepted are continuations and what they continue, and late arrivals: those whose rank K had passed
 before O passed them. What is another's finding is left aside, lest it be two: deliveries that are
@@ -17,6 +17,7 @@ from delayd.audit.judging.columns import (
     findings,
     is_true,
     named_place,
+    shard_of,
     source_text,
     table_of,
 )
@@ -33,7 +34,7 @@ def judge_order(
     Those whose lateness the history does not tell are not judged.
     """
     placed = _placed(logged, deliveries, bounds.target_partitions)
-    suspects = covered_by(_overtaken(placed), history, late_too=False)
+    suspects = covered_by(_overtaken(placed, bounds.shards), history, late_too=False)
     is_ghost = is_true(F.col("killed_by") < F.col("step_end"))
     why = F.format_string(
         "it came after %d/%d, which ranks by %d, and it by %d",
@@ -86,11 +87,12 @@ def _placed(logged: DataFrame, deliveries: DataFrame, partitions: Mapping[str, i
     )
 
 
-def _overtaken(placed: DataFrame) -> DataFrame:
-    """Return messages behind one of a higher rank, which is `highest`. Late ones do not set it:
-    what comes after them in time ranks above them."""
+def _overtaken(placed: DataFrame, shards: int) -> DataFrame:
+    """Return messages behind one of their shard and of a higher rank, which is `highest`. Late ones
+    do not set it: what comes after them in time ranks above them."""
+    of_shard = [shard_of(shards)] if shards > 1 else []
     before = (
-        Window.partitionBy("topic", "target_partition")
+        Window.partitionBy("topic", "target_partition", *of_shard)
         .orderBy("target_offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )

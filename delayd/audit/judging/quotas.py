@@ -173,7 +173,7 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
         {Fault.FRONTIER_QUOTA: F.col("reason")},
         "offset",
         **place,
-        partition=F.lit(bounds.frontier.shard),
+        partition=F.lit(0),
     )
 
 
@@ -274,7 +274,7 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     )
     return _found(
         judged.withColumn("topic", F.col("about")).withColumn(
-            "offset", F.coalesce("offset", F.lit(bounds.frontier_offset))
+            "offset", F.coalesce("offset", F.lit(bounds.cuts[0].offset))
         ),
         why,
         text,

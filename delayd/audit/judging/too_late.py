@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from delayd.audit.judging.columns import shard_of
 from delayd.audit.judging.links import cursor_times_of
 
 CLOCKS_APART_MS: Final = 10_000
@@ -21,9 +22,10 @@ CLOCKS_APART_MS: Final = 10_000
 off by half a second, and a delivery report that took as long as it may (5 s)."""
 
 
-def not_due_yet(told: DataFrame, frontiers: DataFrame) -> DataFrame:
-    """Return those of `told` (with at_ms, `now` of the step that told it, and latest_ms, the latest
-    due time of what it was said of) whose time no step before had reached."""
+def not_due_yet(told: DataFrame, frontiers: DataFrame, shards: int = 1) -> DataFrame:
+    """Return those of `told` (with partition, at_ms, `now` of the step that told it, and latest_ms,
+    the latest due time of what it was said of) whose time no step of their shard before had
+    reached."""
     history = Window.partitionBy("shard").orderBy("offset")
     highest_ms = F.array_max(cursor_times_of(F.struct("cursor", "lanes")))
     follows = F.col("step") == F.lag("step").over(history) + 1
@@ -31,12 +33,13 @@ def not_due_yet(told: DataFrame, frontiers: DataFrame) -> DataFrame:
         frontiers.where(F.col("flaw").isNull())
         .select("shard", "offset", "step", "now_ms", highest_ms.alias("highest_ms"))
         .withColumn("before_ms", F.when(follows, F.lag("highest_ms").over(history)))
-        .groupBy(F.col("now_ms").alias("at_ms"))
+        .groupBy("shard", F.col("now_ms").alias("at_ms"))
         .agg(F.max(F.coalesce("before_ms", F.col("now_ms") + CLOCKS_APART_MS)).alias("reached_ms"))
     )
     by_clocks_ms = F.col("at_ms") + CLOCKS_APART_MS
     return (
-        told.join(reached, "at_ms", "left")
+        told.withColumn("shard", shard_of(shards))
+        .join(reached, ["shard", "at_ms"], "left")
         .where(F.col("latest_ms") > F.coalesce("reached_ms", by_clocks_ms))
-        .drop("reached_ms")
+        .drop("reached_ms", "shard")
     )

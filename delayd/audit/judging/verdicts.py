@@ -159,7 +159,9 @@ def _of_hasty(checked: DataFrame, frontiers: DataFrame, bounds: Bounds) -> DataF
     if suspects.isEmpty():
         return None
     why = F.format_string("what it killed was due only at %d, and came out after that", "latest_ms")
-    return not_due_yet(suspects, frontiers).select(*checked.columns, "receipt", why.alias("why"))
+    return not_due_yet(suspects, frontiers, bounds.shards).select(
+        *checked.columns, "receipt", why.alias("why")
+    )
 
 
 def _said(receipt: Column, why: Column) -> Column:

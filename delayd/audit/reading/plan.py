@@ -15,9 +15,10 @@ from typing import Any, Final, TypeVar
 
 from delayd.audit.errors import AuditError
 from delayd.audit.reading.positions import BATCH_OFFSETS_MAX, Ends, Positions
+from delayd.audit.reading.shard_records import text_of
 from delayd.audit.spans import listed
 from delayd.bus import Bus, TopicState
-from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.errors import DelaydError
 from delayd.runtime.clock import Clock
 from replication.record import encode
@@ -51,9 +52,11 @@ class _Look:
 
 
 class Planner:
-    """Plans batches over delayd's own `topics` (by role) and over targets."""
+    """Plans batches over delayd's own `topics` (by role) and over targets, of a cluster with so
+    many shards."""
 
-    def __init__(self, bus: Bus, topics: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, bus: Bus, topics: Mapping[str, str], clock: Clock, shards: int = 1) -> None:
+        self._shards = shards
         self._bus = bus
         self._kafka = bus.cluster()
         self._topics = topics
@@ -65,21 +68,19 @@ class Planner:
         self._kafka.close()
 
     def first(self) -> Positions:
-        """Return where watching begins: at the newest frontier, with all that the buffer still
-        holds."""
+        """Return where watching begins: at the newest frontier of each shard, with all that the
+        buffer still holds."""
         frontier = self._topics["frontier"]
-        with closing(FrontierLog(self._bus, frontier, shard=0)) as log:
-            seen = log.open(TIMEOUT_MS)
-        if seen is None:
-            raise AuditError(f"{frontier} holds no frontier", remedy="run `delayd topics create`")
+        seen = [self._newest(frontier, shard) for shard in range(self._shards)]
         buffer = self._topics["buffer"]
         starts = self._starts(buffer)
         positions = Positions(
             at_ms=self._clock.wall_ms(),
-            watch=encode(seen.record).decode(),
-            watch_ms=seen.append_ms,
+            watch=text_of([encode(part.record).decode() for part in seen]),
+            watch_ms=max(part.append_ms for part in seen),
+            since_ms=min(part.append_ms for part in seen),
             buffer_starts=starts,
-            next={frontier: (seen.offset + 1,), buffer: starts},
+            next={frontier: tuple(part.offset + 1 for part in seen), buffer: starts},
             settled_ms={},
             behind={},
         )
@@ -88,6 +89,15 @@ class Planner:
             starts = self._begins(topic, positions, self._high(topic), TIMEOUT_MS)
             positions = positions.starting(topic, starts)
         return positions
+
+    def _newest(self, frontier: str, shard: int) -> SeenFrontier:
+        with closing(FrontierLog(self._bus, frontier, shard)) as log:
+            seen = log.open(TIMEOUT_MS)
+        if seen is None:
+            raise AuditError(
+                f"{frontier}/{shard} holds no frontier", remedy="run `delayd topics create`"
+            )
+        return seen
 
     def next(self, at: Positions, targets: Iterable[str]) -> Positions:
         """Return the end of the next batch; raise DelaydError if delayd's own topics cannot be
@@ -185,7 +195,7 @@ class Planner:
     def _begins(
         self, topic: str, positions: Positions, high: tuple[int, ...], timeout_ms: int
     ) -> tuple[int, ...]:
-        since = self._kafka.offsets_since(topic, positions.watch_ms - CLOCKS_MS, timeout_ms)
+        since = self._kafka.offsets_since(topic, positions.begun_ms - CLOCKS_MS, timeout_ms)
         return tuple(min(since.get(number, end), end) for number, end in enumerate(high))
 
     def _ends_of_own(self, topic: str, at: Positions) -> Ends:

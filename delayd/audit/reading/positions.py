@@ -34,10 +34,10 @@ class Positions:
     at_ms: int
     """When it was fixed."""
     watch: str
-    """The frontier record at which watching began, as in its topic, which may forget it: what it
-    covers is nobody's business here."""
+    """The frontier records at which watching began (shard_records.py), as in their topic, which may
+    forget them: what they cover is nobody's business here."""
     watch_ms: int
-    """Its append time."""
+    """The append time of the last of them."""
     buffer_starts: tuple[int, ...]
     """The first offsets of the buffer that Kafka still had then."""
     next: Mapping[str, tuple[int, ...]]
@@ -50,6 +50,13 @@ class Positions:
     """Which topic each target is: one that was deleted and made again has another id."""
     compacted: tuple[str, ...] = ()
     """Targets in which any record may be gone."""
+    since_ms: int = 0
+    """The append time of the first of the records at which watching began; 0: as `watch_ms`."""
+
+    @property
+    def begun_ms(self) -> int:
+        """Return from when on evidence counts."""
+        return self.since_ms or self.watch_ms
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

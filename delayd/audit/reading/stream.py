@@ -1,7 +1,8 @@
 """The topics of a cluster as a Spark stream, "delayd-follow": all of them in one, batch by batch.
 
 Options: `access` (file, access.py), `topics` (JSON: delayd's own, by role), `targets` (a file with
-the names of the targets that are known so far, one a line; it may grow).
+the names of the targets that are known so far, one a line; it may grow), `shards` (how many the
+cluster has).
 
 Rows: tables.RECORDS, and in every batch one more of the topic "", whose value is JSON: its `start`
 and `end` (positions.py) and what is `unread` (unread.py). More of them say what else is unread.
@@ -51,6 +52,7 @@ class DelaydFollow(DataSource):
             Path(self.options["access"]),
             json.loads(self.options["topics"]),
             Path(self.options["targets"]),
+            int(self.options["shards"]),
         )
 
 
@@ -71,6 +73,7 @@ class FollowReader(DataSourceStreamReader):
     _access: Path
     _topics: Mapping[str, str]
     _targets: Path
+    _shards: int = 1
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         with closing(self._planner()) as planner:
@@ -112,7 +115,7 @@ class FollowReader(DataSourceStreamReader):
                 yield from read_ranges(access, role, ranges, STALL_MS)
 
     def _planner(self) -> Planner:
-        return Planner(self._bus(), self._topics, SystemClock())
+        return Planner(self._bus(), self._topics, SystemClock(), self._shards)
 
     def _bus(self) -> ConfluentBus:
         read = Access.read(self._access)

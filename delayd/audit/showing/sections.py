@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from delayd.audit.report import HeatCell, Lateness, NodeState, Report, TopicHour
 from delayd.audit.showing.building.blocks import (
@@ -53,6 +53,7 @@ def _failovers(report: Report) -> Html:
         "Lateness: of what was due from 5 s before to 15 s after.",
         sorted(report.failovers, key=lambda each: each.at_ms),
         Column("at (UTC)", lambda each: moment(each.at_ms), "nowrap"),
+        *_of_shard(report),
         Column("term", lambda each: str(each.term), "n"),
         Column("from", lambda each: theirs(owner_name(each.old_owner))),
         Column("to", lambda each: theirs(owner_name(each.new_owner))),
@@ -63,10 +64,16 @@ def _failovers(report: Report) -> Html:
     )
 
 
+def _of_shard(report: Report) -> list[Column[Any]]:
+    """Return the column of what is of a shard, if there are several."""
+    return [Column("shard", lambda each: str(each.shard), "n")] if report.cut.shards else []
+
+
 def _reigns(report: Report) -> Html:
     return table(
         "The newest first",
-        sorted(report.reigns, key=lambda reign: -reign.term),
+        sorted(report.reigns, key=lambda it: -it.from_ms if report.cut.shards else -it.term),
+        *_of_shard(report),
         Column("term", lambda reign: str(reign.term)),
         Column("owner", lambda reign: theirs(reign.owner)),
         Column("first step (UTC)", lambda reign: moment(reign.from_ms), "nowrap"),
@@ -262,8 +269,17 @@ def the_cut(report: Report) -> Html:
         ("frontier", f"step {count_text(cut.step)} of term {count_text(cut.term)}"),
         ("its offset", count_text(cut.offset)),
         ("committed (UTC)", moment(cut.append_ms)),
-        ("topics read to their ends of (UTC)", moment(cut.read_ms)),
     ]
+    if cut.shards:
+        facts = [
+            (
+                f"frontier of shard {each.shard}",
+                f"step {count_text(each.step)} of term {count_text(each.term)}, offset "
+                f"{count_text(each.offset)}, {second_text(each.append_ms)}",
+            )
+            for each in cut.shards
+        ]
+    facts.append(("topics read to their ends of (UTC)", moment(cut.read_ms)))
     return section(
         "cut",
         "What was judged",

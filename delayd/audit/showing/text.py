@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from delayd.audit.report import Finding, Lateness, Report
+from delayd.audit.report import Failover, Finding, Lateness, Report
 from delayd.audit.showing.words import (
     count_text,
     duration_text,
@@ -47,8 +47,9 @@ def _verdict(report: Report, console: Console) -> None:
     console.print(Text.assemble(("Verdict: " + word, style), "  ", wrong_sentence(report)))
     console.print(Text(verdict_sentence(report)))
     cut = report.cut
+    of = f"{len(cut.shards)} shards" if cut.shards else f"term {cut.term}"
     about = (
-        f"Cluster {visible(report.cluster)} at step {count_text(cut.step)} of term {cut.term}, "
+        f"Cluster {visible(report.cluster)} at step {count_text(cut.step)} of {of}, "
         f"{second_text(cut.append_ms)} UTC; took {duration_text(report.wall_ms)}."
     )
     console.print(Text(about, style="dim"))
@@ -98,10 +99,13 @@ def _lateness(report: Report, console: Console) -> None:
 
 
 def _failovers(report: Report, console: Console) -> None:
+    def of_shard(failover: Failover) -> str:
+        return f"shard {failover.shard}: " if report.cut.shards else ""
+
     rows = [
         [
             second_text(each.at_ms),
-            f"{owner_name(each.old_owner)} to {owner_name(each.new_owner)}",
+            f"{of_shard(each)}{owner_name(each.old_owner)} to {owner_name(each.new_owner)}",
             gap_text(each.gap_ms),
             "" if each.lateness is None else duration_text(each.lateness.p99),
             "" if each.lateness is None else duration_text(each.lateness.max),

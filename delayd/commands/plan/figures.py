@@ -276,7 +276,7 @@ PARTITIONS_MAX: Final = Figure(
 )
 SHARDS_MAX: Final = Figure(
     *(64, "shards", "that a cluster may have", Kind.SETTING),
-    *("design/scale.md#what-a-shard-costs", "up to 64"),
+    *("reference/cli.md#delayd-topics-create", "(1), 64 at most"),
 )
 PROCESSORS_MAX: Final = Figure(
     *(1, "processors", "that a node uses: one process, one interpreter", Kind.RULE),

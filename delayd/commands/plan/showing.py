@@ -81,8 +81,9 @@ def report_of(demand: Demand, load: Load, clusters: int | None) -> dict[str, Any
 
 def _create_of(demand: Demand, load: Load) -> str:
     """Return the command that creates the topics of the plan."""
+    shards = f" --shards {load.size.shards}" if load.size.shards > 1 else ""
     return (
-        f"delayd topics create --partitions {load.partitions}"
+        f"delayd topics create --partitions {load.partitions}{shards}"
         f" --max-delay-days {longest_delay_days(demand)}"
     )
 

@@ -25,6 +25,11 @@ class Deliveries:
         return any(loop.is_delivering for loop in self.loops)
 
     @property
+    def led(self) -> list[int]:
+        """Shards that this node delivers."""
+        return [shard for shard, loop in enumerate(self.loops) if loop.is_delivering]
+
+    @property
     def leads_since_ms(self) -> int | None:
         """Wall time, Unix ms, since when this node delivers something; None if it does not."""
         times_ms = [ms for loop in self.loops if (ms := loop.leads_since_ms) is not None]

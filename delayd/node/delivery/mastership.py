@@ -418,7 +418,8 @@ class Mastership:
             self._has_delivered = True
             failovers = self._replica.retention.failovers
             shard = self._context.shard
-            failovers.delivered_first(shard, self.term, at_ms - min(earliest), at_ms)
+            with self._replica.changed:
+                failovers.delivered_first(shard, self.term, at_ms - min(earliest), at_ms)
 
     def _check(self, written: Written) -> None:
         """Raise what ends the mastership, if the step must not be committed."""

@@ -60,6 +60,8 @@ class ControlLoop:
         self._grant: Grant | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._behind = False
+        self._turns = 0
+        self._last_master: str | None = None
         self._seeks_room_ms = 0
         self._resigned_for: ResignReason | None = None
         self.won_count = 0
@@ -77,6 +79,18 @@ class ControlLoop:
         """The node that held the shard's leader key when it was last read."""
         holder = self._calls.holder
         return None if holder is None else holder.node
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The node that leads the shard, or led it last: once it is gone nobody waits for it."""
+        self._last_master = self.master_name or self._last_master
+        return () if self._last_master is None else (self._last_master,)
+
+    def yield_turns(self, turns: int) -> None:
+        """Let others campaign first for so many turns."""
+        if turns != self._turns:
+            self._turns = turns
+            self._note_turn()
 
     @property
     def is_granted(self) -> bool:
@@ -158,7 +172,11 @@ class ControlLoop:
         behind = newest is None or not newest.record.frontier.reached_by(self._replica.ingested)
         if behind is not self._behind:
             self._behind = behind
-            self.handle(facts.LagChanged(self._clock.monotonic_ms(), behind))
+            self._note_turn()
+
+    def _note_turn(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self.handle(facts.TurnChanged(now_ms, self._behind, self._turns))
 
     def _sleep_s(self) -> float:
         wake_ms = self._election.wake_ms

@@ -1,7 +1,7 @@
 """The elections of a node, one for each shard, and what they share: its member key, its contact
 with Kafka, its heartbeat.
 
-Not here: one election (`control_loop.py`), which of several nodes should win it.
+Not here: one election (`control_loop.py`), which of several nodes should win it (`placing.py`).
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from delayd.node.delivery.mastership import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.election_context import ElectionContext
 from delayd.node.election.heartbeat import Heartbeat
+from delayd.node.election.placing import Placing
 from replication.election_facts import Ended, ResignReason, State
 
 
@@ -22,6 +23,7 @@ class Elections:
         """`loops`: one for each shard, in order."""
         self._context = context
         self.loops = tuple(loops)
+        self.placing = Placing(context, self.loops) if len(self.loops) > 1 else None
         contact = context.contact
         if contact is not None:
             context.heartbeat.is_cut_off = lambda: contact.is_lost
@@ -59,6 +61,11 @@ class Elections:
         return sum(loop.found_dead_count for loop in self.loops)
 
     @property
+    def handed_over_count(self) -> int:
+        """Shards that this node has handed over to another one that should lead them."""
+        return 0 if self.placing is None else self.placing.handed_over_count
+
+    @property
     def won_count(self) -> int:
         """Leaderships of this process."""
         return sum(loop.won_count for loop in self.loops)
@@ -81,6 +88,8 @@ class Elections:
         beside = [asyncio.create_task(self._context.membership.keep())]
         if contact is not None:
             beside.append(asyncio.create_task(contact.run(self._is_granted)))
+        if self.placing is not None:
+            beside.append(asyncio.create_task(self.placing.run()))
         loops = [asyncio.create_task(loop.run()) for loop in self.loops]
         try:
             await asyncio.gather(*loops)

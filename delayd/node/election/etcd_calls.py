@@ -4,8 +4,9 @@ Not here: when a call is made, and what follows from its answer (`replication/el
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from delayd import __version__
@@ -13,6 +14,8 @@ from delayd.coordination import Coordination, Leadership
 from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 from replication.settings import RULES_KNOWN
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,15 @@ class Identity:
         """The name under which it writes frontier records."""
         return f"{self.node}/{self.nonce}"
 
-    def member_value(self, *, has_room: bool, misses: Sequence[str] = ()) -> str:
+    def member_value(
+        self,
+        *,
+        has_room: bool,
+        misses: Sequence[str] = (),
+        placed_by: Mapping[str, int] = NOTHING,
+    ) -> str:
         """Return the value of its member key. `has_room`: could it lead, and take everything in?
+        `placed_by`: what decides which shards it should lead, if there are several.
         `misses`: the nonces of masters whose pulse it misses; of one, as nodes of 0.1.0 say it."""
         value: dict[str, Any] = {
             "admin": self.admin,
@@ -38,6 +48,7 @@ class Identity:
             "rules": RULES_KNOWN,
             "has_room": has_room,
         }
+        value |= placed_by
         if misses:
             value["misses"] = misses[0] if len(misses) == 1 else misses
         return json.dumps(value)

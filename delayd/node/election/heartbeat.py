@@ -21,13 +21,15 @@ FAREWELL: Final = b"farewell %d\n"
 
 LISTENERS_MAX: Final = 64
 """Every node listens once for each shard; connections of nodes that were cut off end late."""
+LISTENERS_OF_PORT: Final = 128
+"""However many shards there are: half of the connections of the admin port are for others."""
 
 
 class Heartbeat:
     """Of one life of a node. Lives on the event loop."""
 
     def __init__(self, life: str, shards: int = 1) -> None:
-        self._listeners_max = LISTENERS_MAX * shards
+        self._listeners_max = min(LISTENERS_MAX * shards, LISTENERS_OF_PORT)
         self.life = life
         """The nonce of this life."""
         self.is_cut_off: Callable[[], bool] = lambda: False

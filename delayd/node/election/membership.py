@@ -6,7 +6,7 @@ Nodes read of it whether another one has room (`is_room_elsewhere`), and whom ot
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
@@ -35,7 +35,10 @@ class Membership:
         clock: Clock,
         identity: Identity,
         health: EtcdHealth,
+        placed_by: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """`placed_by`: see `Identity.member_value`."""
+        self._placed_by = placed_by
         self._coordination = coordination
         self._replica = replica
         self._clock = clock
@@ -73,7 +76,9 @@ class Membership:
     async def tell(self) -> None:
         """Write the member key, if it says something else by now; CoordinationError."""
         misses = sorted(set(self._misses.values()))
-        value = self._identity.member_value(has_room=self._has_room(), misses=misses)
+        value = self._identity.member_value(
+            has_room=self._has_room(), misses=misses, placed_by=self._placed_by()
+        )
         if value != self._told and self._lease_id is not None:
             name, lease_id = self._identity.node, self._lease_id
             await asyncio.to_thread(self._coordination.put_member, name, value, lease_id)

@@ -200,6 +200,7 @@ class NodeView:
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
             "late_count": self.late_count(),
+            "shards_led": self.delivery.led,
             "leads_since_ms": self.delivery.leads_since_ms,
             "lateness": {
                 "bounds_ms": LATENESS_BOUNDS_MS,

@@ -25,7 +25,7 @@ from delayd.node.replica.list_ingest import ListPiece
 from delayd.node.replica.piece import Piece
 from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
-from delayd.node.replica.seen_shards import SeenShards
+from delayd.node.replica.seen_shards import SeenShards, lost_steps
 from delayd.node.replica.switching import (
     limits_at,
     limits_with,
@@ -86,7 +86,7 @@ class Replica:
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
         self.arrivals = Arrivals()
-        self._is_awaited = False  # by a takeover
+        self._awaiting = 0  # takeovers
         self._resumed_frontier: bytes = b""
         self._seen = SeenShards(settings.shards)
         self.ingested_count = 0
@@ -135,9 +135,13 @@ class Replica:
         )
 
     @property
-    def known_step(self) -> int:
-        """Return the newest step that this node acted on before it was started; 0 if none."""
-        return decode(self._resumed_frontier).frontier.step if self._resumed_frontier else 0
+    def knows_steps(self) -> bool:
+        """Return whether this node has acted on any step before it was started."""
+        return bool(self._resumed_frontier) and decode(self._resumed_frontier).frontier.step > 0
+
+    def lost_steps(self, found: Frontier) -> str | None:
+        """Return what this node acted on before it was started that a frontier does not have."""
+        return lost_steps(decode(self._resumed_frontier), found) if self._resumed_frontier else None
 
     def resume_at(self, partition: int, offset: int) -> None:
         """Skip to this offset: nothing is left in the log between it and what was ingested."""
@@ -256,11 +260,16 @@ class Replica:
             newer = self._seen.newer_in(seen)
             for before, part in newer:
                 key = part.record.settings.key_fingerprint
-                if before is not None and before.record.settings.key_fingerprint != key:
+                # At its start a node has looked at the first shard's key.
+                is_new = self.settings.shards > 1
+                if before is not None:
+                    is_new = before.record.settings.key_fingerprint != key
+                if is_new:
                     check_key(self.limits.proof_key.decode(), part.record.settings)
                 refuse_passed(part.record.barriers, self.rules, self.ingested)
-            if self.newest is None:
-                self._refuse_lost_steps(seen.record.frontier.step)
+            if self.newest is None and (lost := self.lost_steps(seen.record.frontier)):
+                remedy = "the topic lost records: see docs/operations.md"
+                raise FrontierError(lost, remedy=remedy)
             joint = self._seen.joint_with(newer) if newer else None
             if joint is None:
                 return
@@ -273,17 +282,8 @@ class Replica:
                 self.retention.remember(joint)
             for _, part in newer:
                 self.retention.failovers.note(part)
-            self.wheel.pass_to(slot_of(joint.record.frontier.lowest_cursor.due_ms))
+            self.wheel.pass_to(slot_of(self._seen.lowest_ms))
             self.changed.notify_all()
-
-    def _refuse_lost_steps(self, step: int) -> None:
-        """Raise FrontierError if the frontier topic ends before what this node has acted on."""
-        if step < self.known_step:
-            raise FrontierError(
-                f"the frontier topic ends at step {step}, this node has already acted on step "
-                f"{self.known_step}",
-                remedy="the topic lost records: see docs/operations.md",
-            )
 
     def newest_of(self, shard: int) -> SeenFrontier | None:
         """Return the newest frontier of a shard that was read."""
@@ -292,20 +292,20 @@ class Replica:
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
         """Wait until all that a frontier counts on is ingested; False if the time ran out."""
         with self.changed:
-            self._is_awaited = True
+            self._awaiting += 1
             self.changed.notify_all()
             try:
                 return self.changed.wait_for(
                     lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
                 )
             finally:
-                self._is_awaited = False
+                self._awaiting -= 1
 
     def pause_ingest(self, pause_ms: int) -> None:
         """Wait so long, unless a takeover or a mastership needs what comes."""
         with self.changed:
             self.changed.wait_for(
-                lambda: self._is_awaited or self.arrivals.has_listener, pause_ms / 1000
+                lambda: self._awaiting > 0 or self.arrivals.has_listener, pause_ms / 1000
             )
 
     def attach(self, listener: ArrivalListener) -> None:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from delayd.cluster.frontier_log import SeenFrontier, joint_seen
 from delayd.errors import FrontierError
+from replication.frontier import Frontier
+from replication.record import FrontierRecord
 
 
 class Newer(NamedTuple):
@@ -21,6 +23,12 @@ class SeenShards:
 
     def __init__(self, shards: int) -> None:
         self._newest: list[SeenFrontier | None] = [None] * shards
+        self._lowest_ms = [0] * shards
+
+    @property
+    def lowest_ms(self) -> int:
+        """Return the due time of the lowest cursor of all shards, Unix ms."""
+        return min(self._lowest_ms)
 
     def of(self, shard: int) -> SeenFrontier | None:
         """Return the newest frontier of a shard."""
@@ -47,6 +55,24 @@ class SeenShards:
     def joint_with(self, newer: list[Newer]) -> SeenFrontier | None:
         """Note these; return the joint frontier of all shards, None while some are not known."""
         for _, seen in newer:
-            self._newest[seen.record.frontier.shard] = seen
+            frontier = seen.record.frontier
+            self._newest[frontier.shard] = seen
+            self._lowest_ms[frontier.shard] = frontier.lowest_cursor.due_ms
         known = [seen for seen in self._newest if seen is not None]
         return joint_seen(known) if len(known) == len(self._newest) else None
+
+
+def lost_steps(known: FrontierRecord, found: Frontier) -> str | None:
+    """Return what the frontier topic has lost of what a node acted on; None if nothing.
+
+    The steps of several shards are counted together: what one of them has lost may not be hidden by
+    what others have done since."""
+    before = known.frontier
+    if found.step < before.step:
+        return (
+            f"the frontier topic ends at step {found.step}, this node has already acted on step "
+            f"{before.step}"
+        )
+    if found.shards > 1 and not before.is_within(found):
+        return "the frontier topic has lost steps of a shard that this node has already acted on"
+    return None

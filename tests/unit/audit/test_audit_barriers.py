@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from cluster_settings import SETTINGS as CLUSTER
 
-from delayd.audit.bounds import Bounds
+from delayd.audit.bounds import Bounds, ShardCut
 from replication.frontier import first_frontier
 from replication.rules import Barrier
-from replication.settings import SMOOTHING_RULES
+from replication.settings import RULES_VERSION, SMOOTHING_RULES
 
 OLD = Barrier(0, 5, 4)
 """In a part of the buffer that Kafka has deleted."""
@@ -19,8 +19,7 @@ FIRST, SECOND, BEYOND = Barrier(0, 20, 4), Barrier(1, 30, 4), Barrier(1, 60, 4)
 BOUNDS = Bounds(
     settings=replace(CLUSTER, partitions=2, rules_version=SMOOTHING_RULES),
     frontier=replace(first_frontier(0, partitions=2, lanes=CLUSTER.lanes), offsets=(50, 50)),
-    frontier_offset=0,
-    frontier_append_ms=0,
+    cuts=(ShardCut(0, 0),),
     buffer_starts=(10, 10),
     buffer_ends=(70, 70),
     buffer_latest=(70, 70),
@@ -48,4 +47,13 @@ def test_a_frontier_names_the_barriers_that_it_has_passed(
 ) -> None:
     """Rules: frontier-names-barriers"""
     problem = replace(BOUNDS, named_barriers=named, logged_barriers=logged).barriers_problem
-    assert problem is says or (says is not None and says in str(problem))
+    assert (problem is None) == (says is None)
+    assert problem is None or (says is not None and problem[0] == 0 and says in problem[1])
+
+
+def test_it_is_the_frontier_of_the_barriers_shard_that_is_wrong() -> None:
+    of_two = replace(BOUNDS, cuts=(ShardCut(0, 0), ShardCut(0, 0)))
+    for partition in (0, 1):
+        missed = (Barrier(partition, 40, RULES_VERSION + 1),)
+        problem = replace(of_two, logged_barriers=missed).barriers_problem
+        assert problem is not None and problem[0] == partition

@@ -5,13 +5,20 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from cluster_settings import SETTINGS
 from exporting_node import BEGIN_MS, cut
 
 from delayd.audit.cut import Export, Exporting, NodeAddress
+from delayd.audit.spans import Span
+from delayd.audit.table_loader import up_to_the_cut
+from delayd.cluster.frontier_log import SeenFrontier, joint_seen
+from replication.record import FrontierRecord, StepCounts
+from replication.shards import first_of_shard
 
 AT = cut(4, (40, 0), cursor_ms=BEGIN_MS + 1_000)
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -144,3 +151,19 @@ def test_what_fails_meanwhile_does_not_wait_for_nodes(tmp_path: Path) -> None:
         assert all(
             thread.daemon for thread in threading.enumerate() if thread.name.startswith("export")
         )
+
+
+def test_of_each_shard_the_frontier_is_read_up_to_its_own_cut() -> None:
+    """docs/design/audit.md, Shards. What a topic has besides is no shard's."""
+    settings = replace(SETTINGS, partitions=2, shards=2)
+    records = [
+        FrontierRecord(
+            first_of_shard(shard, 2, 2, settings.lanes), "n/1", 7, StepCounts(), 0, settings
+        )
+        for shard in range(2)
+    ]
+    seen = joint_seen([SeenFrontier(records[0], 1, 7), SeenFrontier(records[1], 4, 5)])
+    span = Span("frontier", (0, 2, 0), (9, 6, 5))
+    assert up_to_the_cut(span, seen) == replace(span, starts=(0, 2, 0), ends=(2, 5, 0))
+    alone = replace(span, starts=(0,), ends=(9,))
+    assert up_to_the_cut(alone, seen.parts[0]) == replace(alone, ends=(2,))

@@ -5,7 +5,7 @@ from typing import Any
 
 from cluster_settings import SETTINGS
 
-from delayd.audit.bounds import Bounds
+from delayd.audit.bounds import Bounds, ShardCut
 from delayd.audit.notes import NOTES_MAX, Unproven, notes_of
 from delayd.audit.table_loader import Tables
 from replication.frontier import first_frontier
@@ -19,7 +19,7 @@ PLAIN: Mapping[str, Any] = {
     "compared": 3,
     "are_all_known": True,
     "overdue": 0,
-    "last_step_ms": AT_MS,
+    "last_steps_ms": [AT_MS],
     "requeued": 0,
     "strays": 0,
 }
@@ -35,8 +35,7 @@ def notes(
     bounds = Bounds(
         settings=SETTINGS,
         frontier=first_frontier(0, 2, 8),
-        frontier_offset=0,
-        frontier_append_ms=AT_MS,
+        cuts=(ShardCut(0, AT_MS),),
         buffer_starts=(0, 0),
         buffer_ends=(0, 0),
         buffer_latest=(0, 0),
@@ -77,6 +76,12 @@ def test_what_is_overdue_is_told_with_the_time_of_the_last_step() -> None:
     [note] = notes({}, overdue=7)
     assert "7 messages are pending" in note
     assert AT in note
+
+
+def test_of_shards_that_is_told_which_makes_no_steps() -> None:
+    """The others may go on."""
+    [note] = notes({}, overdue=3, last_steps_ms=[AT_MS + 90_000, AT_MS, AT_MS + 60_000])
+    assert f"the last step of shard 1 was made at {AT}" in note
 
 
 def test_each_trimmed_topic_says_what_it_does_not_prove() -> None:

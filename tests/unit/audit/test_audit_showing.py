@@ -4,6 +4,7 @@ the page is seen by tests/integration/test_audit_page.py."""
 import base64
 import hashlib
 import io
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -23,7 +24,7 @@ from sample_reports import (
 )
 
 from delayd.audit.judging.faults import Fault
-from delayd.audit.report import Fates, HeatCell, Moment, Report
+from delayd.audit.report import Fates, HeatCell, Moment, Report, ShardInfo
 from delayd.audit.showing.building.elements import VOID, element, number
 from delayd.audit.showing.figures.heat import SHADES, heat_within, shade
 from delayd.audit.showing.figures.timeline import moments_within
@@ -283,6 +284,27 @@ def test_the_verdict_comes_first_in_one_word_and_one_sentence() -> None:
     assert "0 requests: 0 delivered, 0 cancelled, 0 lost, 0 doubled, 0 early." in on_terminal(
         empty_report()
     )
+
+
+def test_what_is_of_a_shard_says_so_where_there_are_several() -> None:
+    one = ok_report()
+    cut = replace(one.cut, shards=(ShardInfo(0, 70, 2, 140, START_MS), ShardInfo(1, 9, 1, 18, 7)))
+    several = replace(
+        one,
+        cut=cut,
+        reigns=tuple(replace(each, shard=n % 2) for n, each in enumerate(one.reigns)),
+        failovers=tuple(replace(each, shard=1) for each in one.failovers),
+    )
+    assert "shard" not in json.dumps(one.to_json()) + on_terminal(one) + page(one)
+    said = several.to_json()
+    assert [each["shard"] for each in said["reigns"]] == [0, 1, 0]
+    assert {each["shard"] for each in said["failovers"]} == {1}
+    assert [each["offset"] for each in said["cut"]["shards"]] == [140, 18]
+    terminal = on_terminal(several, width=500)
+    assert "of 2 shards" in terminal and "shard 1: node-1 to node-2" in terminal
+    html = page(several)
+    assert "step 9 of term 1, offset 18" in html and "Master by shard" in html
+    assert html.count(">shard</th>") == 2 and "shard 1, term 2: " in html
 
 
 def test_each_fault_has_its_count_its_meaning_and_examples() -> None:

@@ -21,15 +21,17 @@ from delayd.audit.reading.partition import ReadError
 from delayd.audit.reading.plan import Planner
 from delayd.audit.reading.positions import Ends, Positions
 from delayd.audit.reading.ranges import Range
+from delayd.audit.reading.shard_records import frontier_in
 from delayd.audit.reading.unread import HOLD_MS, Reading, reading_of
 from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.bus.memory.cluster import MemoryCluster
 from delayd.errors import DelaydError, KafkaUnreachableError, TopicMismatchError
 from delayd.runtime.clock import SystemClock
-from replication.frontier import Frontier
+from replication.frontier import ALL_SHARDS, Frontier
 from replication.rank import Rank
-from replication.record import FrontierRecord, StepCounts, encode
+from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import TOPIC_ROLES
+from replication.shards import first_of_shard
 
 T = 1_700_000_000_000
 SETTINGS = replace(CLUSTER, partitions=1)
@@ -252,6 +254,30 @@ def test_a_target_whose_beginning_is_gone_when_it_is_first_seen_is_said() -> Non
     site.send("bad", 9)
     site.kafka.log("bad", 0).delete_before(4)
     assert site.batch().unread == {"bad": (4,)}
+
+
+def test_watching_begins_at_the_newest_frontier_of_each_shard(site: Site) -> None:
+    """And what has come since the first of them counts: a shard may have been idle."""
+    settings = replace(SETTINGS, partitions=2, shards=2)
+    topics = TOPICS | {"frontier": "two"}
+    site.kafka.create_topic("two", 2)
+    planner = Planner(MemoryBus(site.kafka), topics, site.clock, shards=2)
+    at_ms = {0: T - 5_000, 1: T + 1_000}
+    for shard, append_ms in at_ms.items():
+        with pytest.raises(AuditError, match=f"two/{shard} holds no frontier"):
+            planner.first()
+        first = first_of_shard(shard, 2, 2, settings.lanes)
+        for step in (1, 2):
+            site.clock.now_ms = append_ms
+            record = FrontierRecord(
+                replace(first, step=step), "n/1", append_ms, StepCounts(), 0, settings
+            )
+            site.kafka.append("two", shard, record_key(shard), encode(record))
+    at = planner.first()
+    assert at.next["two"] == (2, 2)
+    assert frontier_in(at.watch).step == 4 and frontier_in(at.watch).shard == ALL_SHARDS
+    assert (at.begun_ms, at.watch_ms) == (at_ms[0], at_ms[1])
+    assert Positions.from_json(at.to_json()) == at
 
 
 def test_frontiers_that_are_gone_do_not_matter(site: Site) -> None:

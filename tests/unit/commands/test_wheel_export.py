@@ -138,7 +138,7 @@ def test_the_killed_and_the_delivered_are_not_in_it_and_what_is_beyond_the_cut_n
 
 def test_the_audit_takes_it(tmp_path: Path) -> None:
     """delayd/audit/run.py: columns, node and step are what it asks for."""
-    from delayd.audit.bounds import Bounds
+    from delayd.audit.bounds import Bounds, ShardCut
     from delayd.audit.cut import Export
     from delayd.audit.run import _count_of
 
@@ -149,8 +149,7 @@ def test_the_audit_takes_it(tmp_path: Path) -> None:
     bounds = Bounds(
         settings=SETTINGS,
         frontier=seen.record.frontier,
-        frontier_offset=seen.offset,
-        frontier_append_ms=seen.append_ms,
+        cuts=(ShardCut(seen.offset, seen.append_ms),),
         buffer_starts=(0, 0),
         buffer_ends=ends,
         buffer_latest=ends,

@@ -16,6 +16,7 @@ from delayd.request.internal import signed
 from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order, home_of
 from replication.rules import Barrier, Rules
 from replication.settings import PAUSE_RULES, SERIES_RULES
+from replication.shards import home_in
 from replication.smoothing import RATE_MAX
 
 NOW_MS = 1_700_000_000_000
@@ -94,6 +95,18 @@ def test_an_order_counts_in_its_home_only() -> None:
     moved = parse(logged(proved, partition=other), LIMITS)
     assert isinstance(moved, Reject) and moved.reason is Reason.BAD_PROOF
     assert "it belongs to another partition" in moved.detail
+
+
+def test_with_shards_each_has_a_home_of_its_own() -> None:
+    """docs/design/shards.md. Rules: pause-proof"""
+    limits = replace(LIMITS, partitions=6, shards=3)
+    orders = [order_record(PAUSE, limits, shard) for shard in range(3)]
+    homes = [each.partition for each in orders]
+    assert homes == [home_in("orders", shard, 3, 6) for shard in range(3)]
+    for partition in range(6):
+        proved = signed(partition, None, None, [orders[0].headers[0]], limits).headers
+        read_there = parse(logged(proved, partition=partition), limits)
+        assert isinstance(read_there, Request) is (partition in homes)
 
 
 def test_without_the_proof_of_these_words_it_is_refused() -> None:

@@ -54,6 +54,8 @@ class _Shown:
     reigns: Sequence[Reign]
     failovers: Sequence[Failover]
     owners: Mapping[str, int]
+    shards: int
+    """The masters of each have a row."""
 
     def rate(self, moment: Moment) -> float:
         """Return deliveries per second."""
@@ -97,6 +99,7 @@ def _shown(report: Report) -> _Shown | None:
         reigns=_reigns_within(report.reigns, low, high),
         failovers=within[:MARKS_MAX],
         owners={owner: n % OWNERS for n, owner in enumerate(owners)},
+        shards=max(1, len(report.cut.shards)),
     )
 
 
@@ -164,21 +167,26 @@ def _lateness(drawing: Drawing, shown: _Shown, across: Scale) -> None:
 
 
 def _masters(drawing: Drawing, shown: _Shown, across: Scale) -> None:
-    height = MASTER_BASE - MASTER_TOP
-    drawing.label("Master", 0, WIDE, MASTER_TOP - 22, "panel")
-    drawing.rect(0, MASTER_TOP, WIDE, height, "nobody")
+    height = (MASTER_BASE - MASTER_TOP) / shown.shards
+    is_one = shown.shards == 1
+    drawing.label("Master" if is_one else "Master by shard", 0, WIDE, MASTER_TOP - 22, "panel")
+    drawing.rect(0, MASTER_TOP, WIDE, MASTER_BASE - MASTER_TOP, "nobody")
     for reign in shown.reigns:
         left, right = across(reign.from_ms), across(reign.to_ms)
         right = min(max(right, left + 2), WIDE)
         left = min(left, right - 2)
         name = owner_name(reign.owner)
+        of_shard = "" if is_one else f"shard {reign.shard}, "
+        top = MASTER_TOP + reign.shard * height
         tip = (
-            f"term {reign.term}: {name}, {time_text(reign.from_ms)} to {time_text(reign.to_ms)}, "
+            f"{of_shard}term {reign.term}: {name}, "
+            f"{time_text(reign.from_ms)} to {time_text(reign.to_ms)}, "
             f"{count_text(reign.steps)} steps, {count_text(reign.delivered)} delivered"
         )
         class_ = f"owner-{shown.owners[name]}"
-        drawing.rect(left, MASTER_TOP, right - left, height, class_, tip)
-        drawing.label(name, left, right, MASTER_TOP + (height - LINE) / 2, "in-band middle")
+        drawing.rect(left, top, right - left, height, class_, tip)
+        if is_one:  # in rows there is no room for names
+            drawing.label(name, left, right, top + (height - LINE) / 2, "in-band middle")
 
 
 def _failovers(drawing: Drawing, shown: _Shown, across: Scale) -> None:

@@ -11,13 +11,20 @@ from typing import Any
 import pytest
 from manual_clock import START_MS
 from one_node import OneNode
+from pyarrow import parquet
 
 from delayd.bus import Record
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen
+from delayd.cluster.pausing import _shared_out
 from delayd.cluster.topics import last_frontier
+from delayd.commands.examine.exporting import export
+from delayd.config.cluster_key import fingerprint
+from delayd.errors import FrontierError, WrongClusterKeyError
 from delayd.node.delivery.mastership import Grant, Mastership
 from delayd.node.delivery.standby import Standby
-from delayd.testing.node import FOREVER_MS, TIMEOUT_MS
+from delayd.node.replica.replica import Replica
+from delayd.testing.node import FOREVER_MS, TIMEOUT_MS, open_replica
+from replication.holds import RATE_DEFAULT, Hold, Order, obey
 from replication.shards import shard_of
 
 SHARDS, PARTITIONS = 2, 4
@@ -55,11 +62,9 @@ class Masters:
             for mastership in self.leading.values():
                 mastership.advance()
 
-    def sent(self, count: int, topic: str = "orders", **more: Any) -> list[str]:
+    def sent(self, count: int, due_ms: int = DUE_MS) -> list[str]:
         """Send so many, to each partition in turn; return their sources."""
-        acks = [
-            self.node.send(topic, DUE_MS, partition=n % PARTITIONS, **more) for n in range(count)
-        ]
+        acks = [self.node.send("orders", due_ms, partition=n % PARTITIONS) for n in range(count)]
         return [f"{ack.partition}/{ack.offset}" for ack in acks]
 
     def newest(self) -> SeenFrontier:
@@ -192,6 +197,77 @@ def test_what_all_shards_have_passed_is_forgotten_and_no_more(masters: Masters) 
     assert masters.node.replica.checkpoint()
     assert masters.node.replica.wheel.slots() == []
     assert len(delivered(masters)) == 12
+
+
+def reopened(masters: Masters, folder: Path) -> Replica:
+    """The node's replica as it is after a new start."""
+    for shard in [*masters.leading]:
+        masters.stop(shard)
+    masters.node.replica.close()
+    masters.node.replica = open_replica(folder, masters.node.settings)
+    return masters.node.replica
+
+
+def test_what_one_shard_has_lost_is_not_hidden_by_the_steps_of_another(
+    masters: Masters, tmp_path: Path
+) -> None:
+    for shard in range(SHARDS):
+        masters.lead(shard)
+    masters.sent(8)
+    masters.go_on(DUE_MS - 300)
+    old = masters.newest().parts
+    masters.go_on(DUE_MS + 2_000)
+    assert masters.node.replica.checkpoint()
+    masters.go_on(DUE_MS + 60_000, every_ms=1_000)
+    newest = masters.newest()
+    lost = joint_seen([old[0], newest.parts[1]])
+    replica = reopened(masters, tmp_path)
+    with pytest.raises(FrontierError, match="lost steps of a shard"):
+        replica.observe(lost)
+    replica.observe(newest)
+
+
+def test_a_node_needs_the_keys_of_all_masters(masters: Masters, tmp_path: Path) -> None:
+    for shard in range(SHARDS):
+        masters.lead(shard)
+    masters.go_on(DUE_MS)
+    one, other = masters.newest().parts
+    key = fingerprint("another key altogether", "c")
+    settings = replace(other.record.settings, key_fingerprint=key)
+    foreign = joint_seen([one, other._replace(record=replace(other.record, settings=settings))])
+    assert key in foreign.record.settings.keys_before_ms()
+    with pytest.raises(WrongClusterKeyError):
+        reopened(masters, tmp_path).observe(foreign)
+
+
+def test_an_export_has_what_is_pending_by_each_shard(masters: Masters, tmp_path: Path) -> None:
+    for shard in range(SHARDS):
+        masters.lead(shard)
+    sources = masters.sent(8, due_ms=DUE_MS + 3_000)
+    masters.go_on(DUE_MS + 1_500)
+    masters.stop(1)
+    masters.go_on(DUE_MS + 6_000)
+    left = sorted({*sources} - {*delivered(masters)})
+    assert left == of_shard(sources, 1)
+    assert masters.node.replica.checkpoint()
+    masters.stop(0)
+    masters.node.replica.close()
+    export(tmp_path, tmp_path / "x.parquet", lambda _done, _all: None)
+    rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    assert sorted(f"{row['partition']}/{row['offset']}" for row in rows) == left
+    masters.node.replica = open_replica(tmp_path, masters.node.settings)
+
+
+def test_a_pause_without_a_rate_keeps_those_of_the_shards_that_have_one(masters: Masters) -> None:
+    one, other = masters.newest().parts
+    hold = Hold(1, 2, 5, 0)
+    other = other._replace(record=replace(other.record, holds={"orders": hold}))
+    orders = _shared_out(Order("orders", 10, 10_000, 0), joint_seen([one, other]))
+    rates = [
+        obey(part.record.holds, order, 3, 11)["orders"].rate
+        for part, order in zip((one, other), orders, strict=True)
+    ]
+    assert rates == [RATE_DEFAULT // SHARDS, 5]
 
 
 def test_a_rate_is_shared_out_exactly(tmp_path: Path) -> None:
