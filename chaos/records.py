@@ -49,8 +49,8 @@ class Logged(NamedTuple):
 
     @property
     def is_order(self) -> bool:
-        """True of a record that pauses a target or resumes it, if it is obeyed."""
-        return self.fields.keys() == {"hold", "proof"}
+        """True of a record that pauses a target or limits it, if it is obeyed, and of a gate."""
+        return set(self.fields) in ({"hold", "proof"}, {"quota", "proof"})
 
     def header(self, name: str) -> str | None:
         """Return the last header of that name as text; None if there is none."""

@@ -108,6 +108,12 @@ class PauseError(DelaydError):
     code = "pause"
 
 
+class QuotaError(DelaydError):
+    """An order to limit a target cannot be obeyed, or nobody has obeyed it yet."""
+
+    code = "quota"
+
+
 class MoveError(DelaydError):
     """Messages cannot be moved to another cluster as things are; what was moved stays moved."""
 

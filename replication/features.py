@@ -23,6 +23,9 @@ MOVED: Final = "moved"
 HOLDS: Final = "holds"
 """Topics that are paused (`replication.holds`): who does not know them would deliver there."""
 
+QUOTAS: Final = "quotas"
+"""Topics of which only so many messages may be pending (`replication.quotas`): who does not know
+them would forget them."""
 SHARDS: Final = "shards"
 """The frontier is that of one of several shards: who does not know them would deliver all."""
 
@@ -30,6 +33,7 @@ FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
     MOVED: "0.2.0",
     HOLDS: "0.2.0",
+    QUOTAS: "0.2.0",
     SHARDS: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",

@@ -27,6 +27,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 of topics with a rate (`replication.smoothing`); absent where there is none
     holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
                 (`replication.holds`); absent where there is none
+    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms]} of topics that have
+                one (`replication.quotas`); absent where there is none
 
 A reader refuses a format or a feature that it does not know: to guess at a frontier loses or
 doubles messages. A field that it does not know, and that no feature stands for, is optional: the
@@ -49,12 +51,14 @@ from replication.features import (
     FEATURES,
     HOLDS,
     MOVED,
+    QUOTAS,
     SHARDS,
     refuse_unknown,
     rules_feature,
 )
 from replication.frontier import ALL_SHARDS, Frontier
 from replication.holds import Hold
+from replication.quotas import Quota
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
 from replication.settings import Settings
@@ -73,6 +77,7 @@ _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
         *("counts", "digest", "settings", "barriers", "moved", "smoothing", "holds"),
+        "quotas",
     }
 )
 
@@ -123,6 +128,8 @@ class FrontierRecord:
     """The realm of the cluster that took over what is pending; empty if none did."""
     holds: Mapping[str, Hold] = field(default_factory=dict)
     """By topic: its pause, until what has waited is out."""
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """By topic: how many messages may be pending, and whether requests are refused."""
 
     @property
     def rules(self) -> Rules:
@@ -134,6 +141,7 @@ class FrontierRecord:
         """Return the features that a reader must know, with their releases."""
         names = [MOVED] if self.moved else []
         names += [HOLDS] if self.holds else []
+        names += [QUOTAS] if self.quotas else []
         names += [SHARDS] if self.frontier.shards > 1 else []
         if self.barriers:
             names.append(BARRIERS)
@@ -175,6 +183,8 @@ def encode(record: FrontierRecord) -> bytes:
         fields["moved"] = record.moved
     if record.holds:
         fields["holds"] = record.holds
+    if record.quotas:
+        fields["quotas"] = record.quotas
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
@@ -215,7 +225,7 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             },
             barriers=tuple(Barrier(*map(_whole, each)) for each in fields.get("barriers", ())),
             moved=str(fields.get("moved", "")),
-            holds={t: Hold(*map(_whole, hold)) for t, hold in fields.get("holds", {}).items()},
+            **_of_topics(fields),
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
             raise FrontierFormatError("it does not say what of it must be known")
@@ -240,6 +250,15 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
         RecursionError,
     ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _of_topics(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what orders have made of topics."""
+    holds, quotas = (fields.get(name, {}).items() for name in ("holds", "quotas"))
+    return {
+        "holds": {topic: Hold(*map(_whole, numbers)) for topic, numbers in holds},
+        "quotas": {topic: Quota(*map(_whole, numbers)) for topic, numbers in quotas},
+    }
 
 
 def _refuse_unknown_needs(fields: Mapping[str, Any]) -> None:

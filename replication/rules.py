@@ -22,6 +22,7 @@ from typing import NamedTuple
 from replication.settings import (
     LOCAL_TIME_RULES,
     PAUSE_RULES,
+    QUOTA_RULES,
     RESCHEDULE_RULES,
     SERIES_RULES,
     STEADY_RULES,
@@ -120,3 +121,8 @@ def knows_local_times(version: int) -> bool:
 def knows_pauses(version: int) -> bool:
     """Return whether a version is 7 or later (`PAUSE_RULES`)."""
     return version >= PAUSE_RULES
+
+
+def knows_quotas(version: int) -> bool:
+    """Return whether a version is 7 or later (`QUOTA_RULES`)."""
+    return version >= QUOTA_RULES

@@ -44,6 +44,10 @@ DEBOUNCE_RULES = RESCHEDULE_RULES
 """The first version in which requests may be debounced (docs/design/debounce.md). Older ones refuse
 it."""
 
+QUOTA_RULES = RESCHEDULE_RULES
+"""The first version in which a target topic may be full (docs/design/quotas.md). Older ones refuse
+the records that say so."""
+
 RULES_KNOWN: Final = (
     2,
     SMOOTHING_RULES,

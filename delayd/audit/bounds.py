@@ -21,6 +21,20 @@ class LoggedOrder(NamedTuple):
     rate: int
 
 
+class LoggedQuota(NamedTuple):
+    """An order about the quota of a target, or a gate, and its place."""
+
+    partition: int
+    offset: int
+    kind: str
+    """limit, full or open."""
+    topic: str
+    at_ms: int
+    pending: int
+    """What a gate's step has counted."""
+    max_pending: int
+
+
 class ShardCut(NamedTuple):
     """The newest frontier record of a shard: its history ends there."""
 
@@ -59,6 +73,8 @@ class Bounds:
     """By the buffer: all records that may have."""
     orders: tuple[LoggedOrder, ...] = ()
     """By the buffer: all that pause a target, or resume it."""
+    quotas: tuple[LoggedQuota, ...] = ()
+    """By the buffer: all that limit a target, or say that it is full or open."""
     is_any_timed: bool = True
     """Is there perhaps a message with `delayd-late`?"""
 

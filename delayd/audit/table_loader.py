@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from delayd.audit.bounds import Bounds, ShardCut
+from delayd.audit.bounds import Bounds, LoggedQuota, ShardCut
 from delayd.audit.cut import parts_of
 from delayd.audit.errors import AuditError
 from delayd.audit.jobs import Jobs, jobs_at_once
@@ -26,6 +26,7 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of
 from delayd.audit.judging.holds import orders_of
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.quotas import quotas_of, refused_by
 from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.judging.retention import deserted_of, first_fired_of
@@ -198,6 +199,7 @@ class _Reading:
             narrowed = partial(requests_of, settings=settings, rules=rules)
             requests = self._table("requests", REQUESTS, [buffer], "buffer", narrowed)
             counts = self._counts(requests)
+            requests, quotas = self._judged(requests, counts)
             logging = self._jobs.begin(lambda: self._logged(requests, settings, counts))
             named = sorted(counts.targets)
             targets = target_spans(bus, clock, named)
@@ -224,6 +226,7 @@ class _Reading:
             named_barriers=rules.barriers,
             logged_barriers=barriers_of(requests) if counts.switches else (),
             orders=orders_of(requests) if counts.orders else (),
+            quotas=quotas,
             is_any_timed=counts.with_late > 0,
         )
         logged = logging.result()
@@ -238,6 +241,17 @@ class _Reading:
             deserted=deserted,
             **tables,
         )
+
+    def _judged(
+        self, requests: DataFrame, counts: RequestCounts
+    ) -> tuple[DataFrame, tuple[LoggedQuota, ...]]:
+        """Return the requests, without those that are refused for full targets, and what says so of
+        these."""
+        quotas = quotas_of(requests) if counts.quotas else ()
+        if not quotas:
+            return requests, ()
+        what = ("judged", REQUESTS, lambda: refused_by(requests, quotas), "finding what was full")
+        return self._store.keep(*what), quotas
 
     def _logged(self, requests: DataFrame, settings: Settings, counts: RequestCounts) -> DataFrame:
         return self._store.keep(

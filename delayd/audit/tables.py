@@ -24,7 +24,7 @@ CONTROL_HEADERS: Final = (
     *("receipt", "window", "planned", "group"),
     *("cron", "zone", "until", "catchup", "series", "follows", "late"),
     *("continues", "continues-due", "next-due", "digest", "turn", "settles", "proof", "rules"),
-    "hold",
+    *("hold", "quota"),
     *("fired", "source", "origin", "attempt", "occurrence"),
     *("by", "moved", "moved-by", "local", "resolved", "max-wait"),
     *("reason", "detail", "truncated"),
@@ -75,6 +75,7 @@ REQUESTS: Final = _table(
     append_ms=_LONG,
     log_ms=_LONG,
     # schedule cancel replace debounce reschedule fire redrive continue reject; switch hold
+    # quota gate
     op=_TEXT,
     asked_op=_TEXT,  # of a reject: what its receipt calls it; else op
     reason=_TEXT,  # of a reject
@@ -265,6 +266,8 @@ FRONTIERS: Final = _table(
     digest=_LONG,
     flaw=_TEXT,  # why it is no frontier record
     holds=MapType(_TEXT, ArrayType(_LONG)),  # by target: [since_ms, until_ms, rate, offset]
+    # by target: [max_pending, pending, offset, full_ms, written_ms]
+    quotas=MapType(_TEXT, ArrayType(_LONG)),
 )
 
 PENDING: Final = _table(
@@ -288,6 +291,21 @@ TARGET_PARTITIONS: Final = _table(topic=_TEXT, partitions=_INT)
 ORDERS: Final = _table(home=_INT, at=_LONG, about=_TEXT, ends_ms=_LONG, wanted_rate=_LONG)
 """Orders about targets: their place in the buffer, the target, the end of the pause (0 of one to
 resume), and the rate, 0 if it stays as it is."""
+
+SAID: Final = _table(
+    home=_INT, at=_LONG, kind=_TEXT, about=_TEXT, at_ms=_LONG, counted=_LONG, most=_LONG
+)
+"""Orders about quotas, and gates: their place in the buffer, limit, full or open, the target, their
+own time, what the step has counted, and the quota."""
+
+GATES: Final = _table(
+    about=_TEXT, kind=_TEXT, at_ms=_LONG, counted=_LONG, most=_LONG, places=_INT, at=_LONG
+)
+"""What one step says of a target: in how many partitions, and where at last."""
+
+REFUSALS: Final = _table(full_in=_INT, full_of=_TEXT, full_from=_LONG, full_to=_LONG)
+"""Where a target is full: the offsets of the gates between which, of a partition; the last one null
+if it is not open again."""
 
 NODE_PROBLEMS: Final = _table(node=_TEXT, problem=_TEXT)
 """Nodes that gave no export that counts."""

@@ -96,8 +96,9 @@ class Client(Connected):
         `conflict`); `key`, text in UTF-8 then, is the delivered record's, by default the id.
 
         With `wait=True` it asks for receipts and returns when the master has decided: `scheduled`,
-        `duplicate`, `conflict` or `rejected` (why is in `detail`); VerdictUnknownError after
-        `timeout_ms`. A cluster under rules older than 5 rejects such a request.
+        `duplicate`, `conflict`, `over-quota` or `rejected` (why is in `detail`);
+        VerdictUnknownError after `timeout_ms`. A cluster under rules older than 5 rejects such a
+        request.
 
         Raises RequestRefusedError or NotScheduledError (nothing is scheduled),
         KafkaUnreachableError or NotInitialisedError (nothing was sent), and OutcomeUnknownError:

@@ -48,7 +48,7 @@ class Verdict:
 
     verdict: str
     """`cancelled`, `replaced`, `rescheduled`, `scheduled` (of a replace: it found nothing),
-    `too-late`, `not-found`, `duplicate`, `conflict`, `rejected`."""
+    `too-late`, `not-found`, `duplicate`, `conflict`, `over-quota`, `rejected`."""
     killed: tuple[str, ...]
     """Sources of the messages that will never be delivered because of this request."""
     due_ms: int | None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from delayd.bus import Bus
 from delayd.cluster.admin_client import admin_of, get, url_of
 from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.limiting import limits_of
 from delayd.cluster.pausing import paused_of
 from delayd.cluster.timeliness import clocks_of, failovers_of, lateness_of
 from delayd.cluster.topics import load_settings
@@ -104,6 +105,7 @@ def status_at(
         "lag": sum(shard["lag"] for shard in shards),
         "shards": shards,
         "failing_targets": failing,
+        "limits": limits_of(seen.record.quotas),
         "paused": paused_of(seen.record.holds, clock.wall_ms()),
         "lateness": lateness_of(nodes),
         "failovers": failovers_of(nodes),

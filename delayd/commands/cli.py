@@ -79,6 +79,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "resume",
         "End the pause of a target. What has waited goes out in its order, at a rate.",
     ),
+    "limits": Command(
+        "delayd.commands.limits",
+        "app",
+        "Limit how many messages are pending for a target topic.",
+    ),
     "show": Command(
         "delayd.commands.knowing",
         "show",

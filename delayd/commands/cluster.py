@@ -14,7 +14,7 @@ from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.status import status_report
 from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import MAX_DELAY_MS_DEFAULT, create_topics, load_settings
-from delayd.commands.wording import told_of
+from delayd.commands.wording import limit_told, told_of
 from delayd.config.cli_options import (
     AsJson,
     Bootstrap,
@@ -306,5 +306,7 @@ def _show_status(report: dict[str, Any]) -> None:
         console.print(targets)
     for paused in report["paused"]:
         console.print(told_of(paused))
+    for limit in report["limits"]:
+        console.print(limit_told(limit))
     for problem in report["problems"]:
         console.print(f"[red]{problem}[/red]")

@@ -18,7 +18,7 @@ from rich.text import Text
 from delayd.bus import Bus
 from delayd.cluster.connect import coordination_if_named, open_bus
 from delayd.cluster.status import status_report
-from delayd.commands.wording import local_time, told_of
+from delayd.commands.wording import limit_told, local_time, told_of
 from delayd.config.cli_options import Bootstrap, ClusterName, Config, Etcd, Prefix, endpoints
 from delayd.config.security import load_security
 from delayd.coordination import Coordination
@@ -125,6 +125,11 @@ def view(report: Mapping[str, Any], rates: Mapping[str, float], now_ms: int) -> 
             failing.add_row(Text(each["topic"]), str(each["messages"]), Text(each["problem"]))
         parts.append(failing)
     parts += [Text(told_of(each), style="yellow") for each in report["paused"]]
+    parts += [
+        Text(limit_told(each), style="yellow")
+        for each in report["limits"]
+        if each["state"] != "open"
+    ]
     return Group(*parts, *(Text(problem, style="red") for problem in report["problems"]))
 
 

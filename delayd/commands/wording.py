@@ -25,6 +25,15 @@ def moment(ms: int | None) -> str:
     return "?" if ms is None else f"{ms} ({local_time(ms)})"
 
 
+def limit_told(limit: Mapping[str, Any]) -> str:
+    """Return what is said of a target in the list `limits` of a report."""
+    used = f"{limit['topic']}: {limit['pending']:,} of {limit['max_pending']:,} messages pending"
+    if limit["state"] == "full":
+        since = moment(limit["full_since_ms"])
+        return f"{used}; requests are refused as over-quota since {since}"
+    return used
+
+
 def told_of(paused: Mapping[str, Any]) -> str:
     """Return what is said of a target in the list `paused` of a report."""
     topic, rate = paused["topic"], paused["rate"]

@@ -45,7 +45,7 @@ class Scope(Enum):
     SCHEDULE = "schedule"
     """Schedule, cancel and replace."""
     OPERATE = "operate"
-    """Redrive dead letters, pause targets and resume them."""
+    """Redrive dead letters, pause targets and resume them, limit what is pending for them."""
 
 
 class ApiToken(BaseModel):

@@ -48,6 +48,8 @@ from delayd.request.bodies import (
     origin_of,
     pending_reply_body,
     planned_of,
+    quota_body,
+    quota_of,
     reason_of,
     reject_body,
     series_of,
@@ -68,6 +70,7 @@ from delayd.request.internal import (
     resolved_body,
 )
 from delayd.request.parser import parse
+from delayd.request.quotas import quota_record
 from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.receipts import (
     ReceiptRecord,
@@ -134,6 +137,9 @@ __all__ = [
     "parse",
     "pending_reply_body",
     "planned_of",
+    "quota_body",
+    "quota_of",
+    "quota_record",
     "reason_of",
     "receipt",
     "receipt_record",

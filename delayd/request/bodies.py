@@ -8,7 +8,8 @@
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
     pending reply body = (dead body or nil, receipt or nil), or of an operator's order
-                         (nil, nil, (topic, at ms, until ms, rate))
+                         (nil, nil, (topic, at ms, until ms, rate)) or
+                         (nil, nil, nil, (topic, at ms, max pending))
 
 All are plain tuples that msgpack carries. The functions that read them take lists and tuples alike,
 because unpacking may return either. A new field goes to the end. The layout of a message body is
@@ -44,6 +45,7 @@ from delayd.request.request import (
 )
 from delayd.request.spreading import planned_ms_of
 from replication.holds import Order
+from replication.quotas import QuotaOrder
 
 Body: TypeAlias = Sequence[Any]
 """A stored body: the tuple that was built here, or the sequence that msgpack unpacked from it."""
@@ -253,8 +255,18 @@ def order_body(order: Order) -> tuple[None, None, tuple[Any, ...]]:
 
 
 def order_of(body: Body) -> Order | None:
-    """Return the order in the body of a pending reply; None if it is a reply."""
-    return Order(*body[2]) if len(body) > 2 else None
+    """Return the order in the body of a pending reply that is about pauses; None if it is none."""
+    return Order(*body[2]) if len(body) == 3 else None
+
+
+def quota_body(order: QuotaOrder) -> tuple[None, None, None, tuple[Any, ...]]:
+    """As `order_body`, of an order to limit what is pending for a topic."""
+    return (None, None, None, tuple(order))
+
+
+def quota_of(body: Body) -> QuotaOrder | None:
+    """Return the order in the body of a pending reply that limits a topic; None if it is none."""
+    return QuotaOrder(*body[3]) if len(body) == 4 else None
 
 
 def reject_body(record: Record, reject: Reject) -> tuple[Any, ...]:

@@ -6,7 +6,8 @@
 2. the proof of an internal record, and nothing else unless it is valid,
 3. header names, then each `delayd-*` header in the order of the record,
 4. operation, headers that do not go with it, id, target topic, due time, wishes, distance of the
-   planned time, target partition, redrive.
+   planned time, target partition, redrive,
+5. whether its target topic is full.
 """
 
 from delayd.bus import Headers, Record
@@ -47,6 +48,7 @@ from delayd.request.holds import is_hold, parse_hold
 from delayd.request.internal import INTERNAL_MARGIN_BYTES, is_internal, parse_internal
 from delayd.request.local_times import earliest_ms_of, local_time_of
 from delayd.request.proof import digest_of, without_tracing
+from delayd.request.quotas import is_quota, parse_quota, refuse_full
 from delayd.request.reasons import Reason, RefusedError, Reject
 from delayd.request.request import Op, Request, RequestLimits
 from delayd.request.settlements import is_settlement, parse_settlement
@@ -55,6 +57,7 @@ from replication.rules import (
     is_steady,
     knows_local_times,
     knows_pauses,
+    knows_quotas,
     knows_series,
     knows_wishes,
 )
@@ -70,7 +73,7 @@ _MOVES = frozenset({Op.RESCHEDULE, Op.FIRE})
 _made = tuple.__new__
 _NO_ID = (
     *(None, b"", "", 0, None, None, None, None, (), False, None, None, None, -1, False, None, None),
-    0,
+    *(0, None, None),
 )
 
 
@@ -110,7 +113,10 @@ def parse(record: Record, limits: RequestLimits) -> Request | Reject:
     try:
         if not ascii_names:
             check_names(record.headers)
-        return _request_of(record, limits, key, user, asked)
+        request = _request_of(record, limits, key, user, asked)
+        if limits.full:
+            refuse_full(request, record, limits)
+        return request
     except RefusedError as refusal:
         return _refused(record, asked, limits, refusal)
 
@@ -260,6 +266,8 @@ def _refused(
             version = limits.rules.version_at(record.partition, record.offset)
             if is_hold(asked) and knows_pauses(version):
                 return parse_hold(record, limits)
+            if is_quota(asked) and knows_quotas(version):
+                return parse_quota(record, limits)
             return parse_internal(record, asked, limits)
         except RefusedError as refused:
             refusal = refused

@@ -168,6 +168,11 @@ class Reason(Enum):
         "too-large",
         "Send a smaller record: the limit is fixed when the cluster is made.",
     )
+    OVER_QUOTA = (
+        "over-quota",
+        "Wait until messages of the topic have gone out, or raise its quota (`delayd limits set`):"
+        " then redrive.",
+    )
     UNREADABLE_BATCH = (
         "unreadable-batch",
         "Send smaller batches (`batch.size`), or compress less: what was in this one is gone, ask"

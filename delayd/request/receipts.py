@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from delayd.bus import Headers
-from delayd.request.reasons import Reject, bounded
+from delayd.request.reasons import Reason, Reject, bounded
 from delayd.request.request import Op
 
 
@@ -65,6 +65,11 @@ class Verdict(Enum):
         "A different message is pending under the id: nothing was added or changed, the request is"
         " a dead letter.",
     )
+    OVER_QUOTA = (
+        "over-quota",
+        "The target has as many pending messages as its quota allows: nothing was added or changed,"
+        " the request is a dead letter.",
+    )
     REJECTED = "rejected", "The request is a dead letter; `detail` has the reason."
     EXPIRED = "expired", "The message was no longer worth delivering; it is a dead letter."
     DEAD = "dead", "The message could not be delivered; it is a dead letter."
@@ -110,10 +115,10 @@ def reject_receipt(reject: Reject, *, source: str) -> tuple[Any, ...] | None:
     """Return the stored receipt of a reject; None if it has no id to send it to."""
     if reject.id is None:
         return None
-    detail = f"{reject.reason.slug}: {reject.detail}"
-    return receipt(
-        id=reject.id, verdict=Verdict.REJECTED, op=reject.op, source=source, detail=detail
-    )
+    verdict, detail = Verdict.REJECTED, f"{reject.reason.slug}: {reject.detail}"
+    if reject.reason is Reason.OVER_QUOTA:
+        verdict, detail = Verdict.OVER_QUOTA, reject.detail
+    return receipt(id=reject.id, verdict=verdict, op=reject.op, source=source, detail=detail)
 
 
 def verdict_of(stored: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from delayd.bus import Headers
 from replication.holds import Order
 from replication.ids import Settlement
+from replication.quotas import Full, Gate, QuotaOrder
 from replication.rules import Rules
 from replication.settings import RULES_VERSION, Settings
 
@@ -33,6 +34,10 @@ class Op(IntEnum):
     """A replace that goes out so long after the last of several."""
     HOLD = 10
     """An operator's: pause a target topic, or resume it."""
+    QUOTA = 11
+    """An operator's: limit how many messages are pending for a target topic."""
+    GATE = 12
+    """The master's own: requests for a target topic are refused from here on, or not any more."""
 
     @property
     def slug(self) -> str:
@@ -45,7 +50,7 @@ MARKING: Final = frozenset({Op.CANCEL, Op.REPLACE, Op.RESCHEDULE, Op.FIRE, Op.DE
 
 _SLUGS = (
     *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
-    *("reschedule", "fire", "debounce", "hold"),
+    *("reschedule", "fire", "debounce", "hold", "quota", "gate"),
 )
 
 
@@ -71,6 +76,8 @@ class RequestLimits:
     """What version rules a record, by its place."""
     tracing_headers: tuple[str, ...] = ()
     """The cluster's own (`Settings.tracing_headers`)."""
+    full: Full = field(default_factory=dict)
+    """The topics that take no more (`replication.quotas`)."""
     shards: int = 1
     """Of the cluster: an order has a home in each (`replication.shards`)."""
 
@@ -245,10 +252,14 @@ class Request(NamedTuple):
     local: LocalTime | None = None
     """Of what is stored: None if its due time is that of no zone's clock."""
     order: Order | None = None
-    """Of an operator's order about a topic."""
+    """Of an operator's order to pause a topic, or to resume it."""
     max_wait_ms: int = 0
     """Of a debounce: how long after the first request of its run it goes out at the latest. Its due
     time is as of itself, until ingest has found its run."""
+    quota: QuotaOrder | None = None
+    """Of an operator's order to limit what is pending for a topic."""
+    gate: Gate | None = None
+    """Of what says that a topic is full, or open again."""
 
     @property
     def is_told(self) -> bool:

@@ -23,9 +23,19 @@ from delayd.client.connection import Connection
 from delayd.client.driver import PlainRecord
 from delayd.errors import ConfigError
 from delayd.node.replica.held import peeked
-from delayd.request import RequestLimits, attempt_of, group_of, id_of, order_record, origin_of
+from delayd.request import (
+    BufferRecord,
+    RequestLimits,
+    attempt_of,
+    group_of,
+    id_of,
+    order_record,
+    origin_of,
+    quota_record,
+)
 from delayd.request.grammar import target_of
 from delayd.request.holds import problem_of
+from delayd.request.quotas import problem_of as quota_problem_of
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of
 from delayd.runtime.clock import SystemClock
@@ -35,6 +45,7 @@ from delayd.testing.node import CLUSTER_KEY, SteppedNode
 from delayd.wheel.frame import topic_of
 from delayd.wheel.listing import Cursor, Listing
 from replication.holds import Order
+from replication.quotas import QuotaOrder
 from replication.rank import Rank
 
 PARTITIONS: Final = 4
@@ -219,12 +230,25 @@ class InMemoryDelayd:
         """End the pause of a topic, as `delayd resume` does."""
         self._order(topic, 0, rate)
 
+    def limit(self, topic: str, max_pending: int) -> None:
+        """Limit how many messages are pending for a topic, as `delayd limits set` does: when as
+        many are, requests are refused as `over-quota`. 0 ends the limit, as `delayd limits clear`
+        does. ConfigError if it is no such number."""
+        order = QuotaOrder(topic, self.clock.now_ms, max_pending)
+        limits = RequestLimits.of(self._node.settings, CLUSTER_KEY.encode())
+        if (problem := quota_problem_of(order, limits)) is not None:
+            raise ConfigError(problem)
+        self._give(topic, quota_record(order, limits))
+
     def _order(self, topic: str, until_ms: int, rate: int) -> None:
         limits = RequestLimits.of(self._node.settings, CLUSTER_KEY.encode())
         order = Order(topic, self.clock.now_ms, until_ms, rate)
         if (problem := problem_of(order, limits)) is not None:
             raise ConfigError(problem)
-        partition, key, value, headers = order_record(order, limits)
+        self._give(topic, order_record(order, limits))
+
+    def _give(self, topic: str, order: BufferRecord) -> None:
+        partition, key, value, headers = order
         with self._lock:
             self._topic_is_known(topic)
             self._node.kafka.append(self._node.settings.buffer.name, partition, key, value, headers)

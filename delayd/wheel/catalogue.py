@@ -136,6 +136,7 @@ class Catalogue:
         return progress._replace(
             rules=tuple(Barrier(*barrier) for barrier in progress.rules),
             began=tuple(Beginning(*beginning) for beginning in progress.began),
+            full=tuple((partition, topic, most) for partition, topic, most in progress.full),
         )
 
     def segments(self) -> list[SegmentLine]:
@@ -415,7 +416,7 @@ def _packed(progress: Progress) -> bytes:
     """Return the value of a checkpoint's progress, which older releases read as long as they know
     all that is in it."""
     values = list(progress)
-    for last in (progress.began, progress.rules, progress.leap_ms):
+    for last in (progress.full, progress.began, progress.rules, progress.leap_ms):
         if last:
             break
         values.pop()

@@ -33,6 +33,7 @@ import msgpack
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.layers import Changes
 from delayd.wheel.layout import HOUR_MS, HOUR_SLOTS, hour_of
+from replication.quotas import QUOTAS_MAX
 from replication.rank import SLOT_MS, slot_of
 
 TOPICS_MAX: Final = 100
@@ -83,10 +84,12 @@ class PendingCounts:
         self.total = sum(self.topics.values())
         """Number of all pending messages. Any thread may read it."""
         self._slots = _lines(catalogue, _SLOT)
-        if len(self.topics) > TOPICS_MAX + 1:
+        if len(self.topics) > TOPICS_MAX + QUOTAS_MAX + 1:
             self._bound()
         self._in_hours: dict[int, Topics] = {}
         """By slot: messages in the files of sparse hours. In memory only: see `indexed`."""
+        self.named: frozenset[str] = frozenset()
+        """Topics that are counted by name however many others there are."""
         self._dirty_hours: set[int] = set()
         self._dirty_slots: set[int] = set()
         self._has_new_floor = not self.is_known
@@ -133,6 +136,27 @@ class PendingCounts:
         held = (self._slots.get(slot), self._in_hours.get(slot))
         return sum(sum([*topics.values()]) for topics in held if topics is not None)
 
+    def pending_from(self, slots: Mapping[str, int], kills: Killed) -> dict[str, int]:
+        """Return how many messages of each of these topics are pending in its slot here and in
+        later ones. What still lies in the file of a passed hour counts."""
+        pending = {topic: self.topics.get(topic, 0) for topic in slots}
+        last = max(slots.values(), default=self.floor)
+        if last <= self.floor:
+            return pending
+        for held in (self._slots, self._in_hours):
+            passed: Iterable[int] = range(self.floor, last)
+            if len(held) < last - self.floor:
+                passed = [slot for slot in held if self.floor <= slot < last]
+            for slot in passed:
+                for topic, count in held.get(slot, {}).items():
+                    if slot < slots.get(topic, 0):
+                        pending[topic] -= count
+        for due_ms, topic in kills(self.floor, last):
+            # It was counted off when it was killed, and its slot has it still.
+            if slot_of(due_ms) < slots.get(topic, 0):
+                pending[topic] += 1
+        return {topic: max(0, count) for topic, count in pending.items()}
+
     def pass_to(self, floor: int, kills: Killed) -> None:
         """Count off all slots below `floor`: the frontier has passed them, and they are whole.
         Idempotent."""
@@ -163,7 +187,7 @@ class PendingCounts:
 
     def _name(self, topic: str) -> str:
         """Return the name under which a message of this topic is counted."""
-        if topic in self.topics or len(self.topics) < TOPICS_MAX:
+        if topic in self.topics or len(self.topics) < TOPICS_MAX or topic in self.named:
             return topic
         return OTHER
 

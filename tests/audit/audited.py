@@ -15,6 +15,7 @@ from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.links import links_of
 from delayd.audit.judging.messages import judge_messages
 from delayd.audit.judging.order import judge_order
+from delayd.audit.judging.quotas import quotas_of, refused_by
 from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
@@ -43,6 +44,8 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
     requests = requests_of(records("buffer"), settings).localCheckpoint()
     counts = counts_of(requests, targets_max=100)
     assert counts is not None
+    if counts.quotas:
+        requests = refused_by(requests, quotas_of(requests)).localCheckpoint()
     logged = logged_of(requests, settings, counts).localCheckpoint()
     deliveries = deliveries_of(records("targets")).localCheckpoint()
     receipts = receipts_of(records("receipts")).localCheckpoint()
@@ -71,6 +74,7 @@ def others_of(tables: Tables, history: History) -> list[Row]:
         history.bounds,
         is_any_timed=tables.counts.with_late > 0,
         orders=orders_of(tables.requests),
+        quotas=quotas_of(tables.requests),
     )
     links = links_of(frontiers, bounds)
     steps = history_of(links, bounds)

@@ -30,7 +30,7 @@ Row = tuple[Any, ...]
 _INTERNAL: Final = frozenset((*INTERNAL_HEADERS, SETTLES))
 _OF_RULES_7: Final = (*RESCHEDULE_HEADERS, *GROUP_HEADERS, *DEBOUNCE_HEADERS)
 _OF_CONTINUATIONS: Final = _INTERNAL | {
-    *("delayd-rules", "delayd-hold"),
+    *("delayd-rules", "delayd-hold", "delayd-quota"),
     *("delayd-topic", "delayd-due", "delayd-id", "delayd-key", "delayd-partition"),
     *("delayd-origin", "delayd-attempt", "delayd-turn"),
     *("delayd-occurrence", "delayd-series", "delayd-follows", "delayd-moved", "delayd-moved-by"),

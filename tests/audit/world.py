@@ -40,12 +40,14 @@ from delayd.node.replica.asking import asked_of
 from delayd.node.replica.cancel_marks import Judged, receipt_of
 from delayd.node.replica.refusals import unmoved_of
 from delayd.request import Op, Reason, Reject, Request, Turn, Verdict
+from delayd.request.quotas import gate_record
 from replication import ingest as rules
 from replication.frontier import Frontier
 from replication.holds import Order
 from replication.ids import NOTHING, IdState, Settlement
 from replication.ingest import Asked, Known, LogState, PendingReply, ingest
 from replication.log_time import trail_ms_of
+from replication.quotas import Full, Gate, QuotaOrder, Quotas, full_after
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import RECEIPTS_ALL, Settings
@@ -142,6 +144,8 @@ class World:
     _turns: int = 0
     _smoothings: list[Smoothing] = field(init=False)
     """By shard."""
+    _full: Full = field(default_factory=dict)
+    _quotas: Quotas = field(default_factory=lambda: Quotas({}))
 
     def __post_init__(self) -> None:
         self._smoothings = [
@@ -240,9 +244,14 @@ class World:
         record = Record(
             partition, offset, -1, append_ms, written.key, written.value, written.headers
         )
-        request = wire.parse(record, replace(LIMITS, shards=self.shards))
+        request = wire.parse(record, replace(LIMITS, shards=self.shards, full=self._full))
         state = self._states[partition]
-        order = None if isinstance(request, Reject) else request.order
+        order: Order | QuotaOrder | Gate | None = None
+        if not isinstance(request, Reject):
+            order = request.order or request.quota
+        if not isinstance(request, Reject) and request.gate is not None:
+            self._full = full_after(self._full, partition, request.gate)
+            order = request.gate
         if isinstance(request, Reject) or order is not None:
             asked = Asked(rules.Op.REJECT if order is None else rules.Op.SWITCH, 0)
             self._states[partition] = ingest(
@@ -258,8 +267,10 @@ class World:
         if isinstance(request, Reject):
             told = wire.reject_receipt(request, source=wire.source_of(partition, offset))
             self._answers.append((partition, offset, (wire.reject_body(record, request), told)))
-        elif order is not None:
+        elif isinstance(order, (Order, QuotaOrder)):
             self._answers.append((partition, offset, (order, None)))
+        elif order is not None:
+            pass  # a gate
         else:
             self._ingest(record, request)
         written.log_ms = self._states[partition].as_of_ms(append_ms)
@@ -369,10 +380,14 @@ class World:
         # Of partitions of other shards it passes nothing.
         passed = [each for each in self._answers if each[1] < offsets[each[0]]]
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
-        orders = [each for each in passed if isinstance(each[2][0], Order)]
+        orders = [each for each in passed if isinstance(each[2][0], (Order, QuotaOrder))]
         passed = [each for each in passed if each not in orders]
+        gates = self._quotas.count(self._pending(after), now_ms)
         for _, offset, (order, _) in orders:
-            smoothing.obey(order, offset, now_ms)
+            if isinstance(order, Order):
+                smoothing.obey(order, offset, now_ms)
+            else:
+                gates += self._quotas.obey(order, offset, now_ms)
         smoothing.begin_step(after, now_ms)
         # Marks are judged by what the steps before have done.
         last = _last_marks(passed)
@@ -397,6 +412,9 @@ class World:
                 self._write("dead", now_ms + 2, *letter)
             if told is not None:
                 self._write("receipts", now_ms + 2, *wire.receipt_record(told, at_ms=now_ms))
+        for gate in gates:
+            for partition in range(PARTITIONS):
+                self._write_own(partition, gate_record(partition, gate, LIMITS), now_ms)
         own_writes = (
             last if after.owns(partition) else -1 for partition, last in enumerate(self._own_writes)
         )
@@ -410,10 +428,23 @@ class World:
             settings=self.settings,
             smoothing=smoothing.queues(after, now_ms),
             holds=smoothing.holds(now_ms),
+            quotas=self._quotas.after(),
         )
         key, value = record_key(shard), encode(record)
         self._write("frontier", now_ms + 3, key, value, [], partition=shard)
         return after
+
+    def _pending(self, after: Frontier) -> dict[str, int]:
+        """What a master counts: what is stored and not killed, in seconds that are not passed."""
+        return {
+            topic: sum(
+                each.request.topic == topic
+                and each.killed_by is None
+                and each.rank.due_ms // 1000 >= after.cursors[each.lane].due_ms // 1000
+                for each in self._wheel.values()
+            )
+            for topic in self._quotas.topics
+        }
 
     def _judged(
         self, answer: Any, before: Frontier, now_ms: int, last: dict[tuple[int, str], int]

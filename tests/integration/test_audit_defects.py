@@ -53,7 +53,7 @@ CATALOGUE: Mapping[str, Plant] = {
     **FRONTIER_DEFECTS,
 }
 DEFECTS_MIN = 30
-NOT_PLANTED = {"stale", "series", "local-time", "frontier-held"}
+NOT_PLANTED = {"stale", "series", "local-time", "frontier-held", "frontier-quota"}
 """The load has no wishes, series, local times or pauses; tests/audit plants what is wrong with
 them."""
 

@@ -283,6 +283,8 @@ class Rules:
             if request.op == "switch":
                 self._switch(request)
                 continue
+            if request.op == "quota":
+                continue
             if request.op == "hold":
                 self.orders.append(request)
                 continue

@@ -16,6 +16,7 @@
     run_seeds.py --days 200            months in virtual time, of which most is leapt over
     run_seeds.py --switch              ... and are switched to the newest meanwhile
     run_seeds.py --pauses              people pause targets and resume them
+    run_seeds.py --quotas              people limit what is pending for targets
 
 Exit code 1 if a seed is red: its problem, and the commit to replay it on, stand below its line.
 """
@@ -70,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--etcd-away", action="store_true", help="etcd is away, or emptied")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
     asked.add_argument("--pauses", action="store_true", help="people pause targets meanwhile")
+    asked.add_argument("--quotas", action="store_true", help="people limit targets meanwhile")
     asked.add_argument("--shards", type=int, default=1, help="of the cluster")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
@@ -87,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         days=chosen.days,
         switches=chosen.switch,
         pauses=chosen.pauses,
+        quotas=chosen.quotas,
         shards=chosen.shards,
         differences=chosen.differences,
     )

@@ -25,6 +25,7 @@ from log_rules import (
 )
 from moves_checker import MovesChecker
 from pauses_checker import PausesChecker, is_good
+from quotas_checker import QuotasChecker, QuotasInLog
 from series_checker import SERIES, SeriesChecker
 from wishes_checker import LATER, WishesChecker
 
@@ -91,6 +92,7 @@ class Checker:
         gone: Gone = NOTHING_GONE,
         barriers: Mapping[tuple[int, int], bool] | None = None,
         orders: Mapping[tuple[int, int], bool] | None = None,
+        quotas: Mapping[tuple[int, int], bool] | None = None,
     ) -> None:
         """`may_die`: targets that refused records for a while, perhaps for all retries. `rates`:
         records a second at most, by target.
@@ -98,7 +100,8 @@ class Checker:
         `..._stepped_back_ms`: by how much clocks were set back, all in all. A record may be stamped
         so much earlier than the master believed. `due_by_ms`: a message that was due by then and
         was not delivered is lost. `barriers`: by partition and offset, the records that switch the
-        rules, and those that only look like it. `orders`: the same of pauses.
+        rules, and those that only look like it. `orders`: the same of pauses. `quotas`: and of
+        quotas.
         """
         self._barriers = barriers or {}
         self._orders = orders or {}
@@ -113,10 +116,13 @@ class Checker:
         self._gone = gone
         self.smoothed = 0
         """Messages that smoothing deferred, and whose order was judged."""
+        self._quotas = QuotasInLog(quotas or {})
         requests = [self._request(record) for record in self.committed(BUFFER)]
         self.rules = Rules(
             requests, id_memory_ms, rules_version=rules_version, ignores_repeats=ignores_repeats
         )
+        told = {r.source for r in requests if r.id is not None or r.redrive or r.is_told}
+        self.rules.refusals |= dict.fromkeys(self._quotas.over & told, "over-quota")
         self.messages = self.rules.messages
         self.answers = self.rules.answers
         self.retries = {
@@ -153,6 +159,7 @@ class Checker:
         }
         self.moves = MovesChecker(self)
         self.pauses = PausesChecker(self)
+        self.quotas = QuotasChecker(self, self._quotas)
 
     def check(self) -> None:
         """Raise AssertionError, with the source or step that breaks a rule."""
@@ -169,6 +176,7 @@ class Checker:
         self.check_rates()
         self.check_smoothed_order()
         self.pauses.check()
+        self.quotas.check()
 
     def check_frontiers(self) -> None:
         """Check steps: forward only. Check terms: never back, and a first step moves nothing
@@ -186,11 +194,14 @@ class Checker:
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
-            format = 3 if named or "holds" in step.fields or self.shards > 1 else 2
+            is_special = "holds" in step.fields or "quotas" in step.fields
+            format = 3 if named or is_special or self.shards > 1 else 2
             assert found == (format, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
             if "holds" in step.fields:
                 assert needs.pop("holds", None) == "0.2.0"
+            if "quotas" in step.fields:
+                assert needs.pop("quotas", None) == "0.2.0"
             if self.shards > 1:
                 assert needs.pop("shards", None) == "0.2.0"
             assert sorted(needs) == (["barriers", f"rules-{RULES_VERSION}"] if named else []), needs
@@ -493,6 +504,8 @@ class Checker:
         if (is_order := self._orders.get((record.partition, record.offset))) is not None:
             is_order = is_order and is_good(headers["delayd-hold"], record.append_ms)
             headers |= {"delayd-op": "hold" if is_order else "schedule", "expects": "answer"}
+        place = record.partition, record.offset, record.append_ms
+        headers |= self._quotas.read(*place, headers)
         continues = headers.get("delayd-continues")
         redrive = headers.get("delayd-redrive")
         is_local = headers.keys() >= {"delayd-due", "delayd-zone"} and continues is None

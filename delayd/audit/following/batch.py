@@ -29,6 +29,7 @@ from delayd.audit.following.metrics import metrics_of
 from delayd.audit.following.watched_requests import Folders, Watched, remembered
 from delayd.audit.judging.columns import GIVEN_UP, NO_OCCURRENCE, named_place
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
+from delayd.audit.judging.quotas import Full, full_after, full_at, full_of, quotas_of, refused_by
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.reading.positions import Positions
 from delayd.audit.reading.shard_records import advanced, frontier_in
@@ -93,7 +94,8 @@ class Batches:
         self._tables.empty()
         read = records.persist()
         try:
-            came = _Came(read, self._settings, self._rules, self._tables)
+            full = None if before is None else full_of(before.full)
+            came = _Came(read, self._settings, self._rules, full, self._tables)
             check_next(before, batch, came.header.start)
             self._rules = came.rules
             entry = self._judged(came, batch, before)
@@ -183,9 +185,16 @@ class _Came:
     """What a batch brought; a table is None if there is nothing of its kind."""
 
     def __init__(
-        self, records: DataFrame, settings: Settings, known: Rules, tables: Tables
+        self,
+        records: DataFrame,
+        settings: Settings,
+        known: Rules,
+        full: Full | None,
+        tables: Tables,
     ) -> None:
         self.settings = settings
+        self.full = full or {}
+        """Targets that are full behind the batch, by partition; at first those before it."""
         counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
         self.count = sum(counts.values())
         self.header, self.frontiers = header_of(records, settings)
@@ -201,6 +210,9 @@ class _Came:
         """Of the shards that have made steps."""
         for text in self.newest.values():
             self.rules = self.rules.with_barriers(decode(text.encode()).barriers)
+        if full is None and self.frontiers:
+            first = decode(self.frontiers[0].text.encode())
+            self.full = full_at(first.quotas, settings.partitions)
         if buffer is not None:
             self.requests = self._requests(buffer, tables)
         if counts.keys() - own:
@@ -217,13 +229,17 @@ class _Came:
         is behind it, before any frontier names it."""
         table = requests_of(buffer, self.settings, self.rules)
         requests = tables.kept("requests", table)
-        if self.rules.lowest(self.settings.partitions) == RULES_VERSION:
+        if self.rules.lowest(self.settings.partitions) < RULES_VERSION:
+            ruled = self.rules.with_barriers(barriers_of(requests))
+            if ruled != self.rules:
+                self.rules = ruled
+                again = requests_of(buffer, self.settings, ruled)
+                requests = tables.kept("requests-ruled", again)
+        said, before = quotas_of(requests), self.full
+        if not said and not before:
             return requests
-        ruled = self.rules.with_barriers(barriers_of(requests))
-        if ruled == self.rules:
-            return requests
-        self.rules = ruled
-        return tables.kept("requests-ruled", requests_of(buffer, self.settings, ruled))
+        self.full = full_after(said, before)
+        return tables.kept("requests-judged", refused_by(requests, said, before))
 
     @property
     def named(self) -> DataFrame | None:
@@ -274,6 +290,7 @@ def _begun(batch: int, before: Entry | None, came: _Came) -> Entry:
             came.header.unread.get(came.settings.buffer.name, ()),
         ),
         barriers=came.rules.barriers,
+        full=tuple((*place, most) for place, most in sorted(came.full.items())),
         alarms=(),
     )
 

@@ -48,6 +48,8 @@ class Entry:
     """Of this batch, at most ALARMS_MAX."""
     barriers: tuple[Barrier, ...] = ()
     """What has switched the rules so far, in a frontier or in the buffer."""
+    full: tuple[tuple[int, str, int], ...] = ()
+    """Targets that are full behind it: partition, target and quota of each."""
     began_ms: int = 0
     took_ms: int = 0
 
@@ -62,6 +64,7 @@ class Entry:
                 "targets": tuple(said["targets"]),
                 "buffer_starts": tuple(said.get("buffer_starts", ())),
                 "barriers": tuple(Barrier(*each) for each in said.get("barriers", ())),
+                "full": tuple((p, topic, most) for p, topic, most in said.get("full", ())),
                 "alarms": tuple(said["alarms"]),
             }
         )

@@ -51,6 +51,10 @@ class Fault(Enum):
         "frontier",
         "A step delivers to a paused target, or its pauses are not those that were ordered.",
     )
+    FRONTIER_QUOTA = (
+        "frontier",
+        "A step calls a target full, or open, that is not, or its quotas are not as ordered.",
+    )
     FRONTIER_BROKEN = "frontier", "A record of the frontier topic is not a frontier record."
 
 

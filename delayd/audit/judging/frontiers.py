@@ -18,6 +18,7 @@ from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.history import History, covered_by
 from delayd.audit.judging.holds import judge_holds
 from delayd.audit.judging.links import MISFITS, cursor_times_of
+from delayd.audit.judging.quotas import judge_quotas
 from delayd.audit.judging.retention import is_last_attempt
 from delayd.audit.report import Failover, Lateness
 from replication.features import FEATURES, SHARDS
@@ -35,7 +36,7 @@ _FIELDS: Final = {
     "smoothing": "map<string, array<string>>",
     "needs": "map<string, string>",
     "barriers": "array<array<bigint>>",
-    "holds": "map<string, array<bigint>>",
+    **dict.fromkeys(("holds", "quotas"), "map<string, array<bigint>>"),
 }
 _VALUE: Final = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 _SMOOTHING: Final = "smoothing"
@@ -48,9 +49,12 @@ _BARRIERS: Final = "barriers"
 _HOLDS: Final = "holds"
 """Only there where a target is paused, or was."""
 _HOLD_FIELDS: Final = 4
+_QUOTAS: Final = "quotas"
+"""Only there where a target has a quota."""
+_QUOTA_FIELDS: Final = 5
 STRAY: Final = "its key is not that of its shard"
 """The flaw of a record that no reader of the topic takes for a frontier: a note, and no fault."""
-_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS})
+_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS, _QUOTAS})
 
 
 def frontiers_of(records: DataFrame, shards: int = 1) -> DataFrame:
@@ -73,7 +77,7 @@ def frontiers_of(records: DataFrame, shards: int = 1) -> DataFrame:
         *(f"it.counts.{name}" for name in COUNTS),
         "it.digest",
         "flaw",
-        "it.holds",
+        *("it.holds", "it.quotas"),
     )
 
 
@@ -106,6 +110,7 @@ def judge_frontier(
         .unionByName(findings(links, misfits, "offset", **place))
         .unionByName(findings(false, {Fault.FRONTIER_FALSE: F.col("reason")}, "offset", **place))
         .unionByName(judge_holds(links, history, logged, deliveries, bounds))
+        .unionByName(judge_quotas(links, logged, bounds))
     )
 
 
@@ -280,9 +285,8 @@ def _flaw(shards: int) -> Column:
         has_needs &= is_true(F.map_contains_key(it[_NEEDS], SHARDS))
     wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
     has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
-    has_no_hold = F.exists(
-        F.map_values(it[_HOLDS]), lambda hold: (F.size(hold) != _HOLD_FIELDS) | _has_gap(hold)
-    )
+    has_no_hold = _has_no_row(it[_HOLDS], _HOLD_FIELDS)
+    has_no_quota = _has_no_row(it[_QUOTAS], _QUOTA_FIELDS)
     queues = F.map_values(it[_SMOOTHING])
     are_queues = F.forall(queues, lambda fields: F.size(fields) == _SMOOTHING_FIELDS)
     has_queues = is_true(are_queues & (F.size(queues) > 0))
@@ -302,6 +306,7 @@ def _flaw(shards: int) -> Column:
         )
         .when(it[_BARRIERS].isNotNull() & (~has_needs | has_no_barrier), "its barriers are none")
         .when(it[_HOLDS].isNotNull() & (~has_needs | has_no_hold), "its holds are none")
+        .when(it[_QUOTAS].isNotNull() & (~has_needs | has_no_quota), "its quotas are none")
         .when(is_partial, "a field is missing, or not of its type")
         .when(is_no_cursor, "a cursor is no rank, or of no lane")
         .when(
@@ -333,6 +338,10 @@ def _is_of_others(it: Column, shards: int) -> Column:
 
 def _is_no_rank(numbers: Column) -> Column:
     return numbers.isNull() | (F.size(numbers) != 3) | _has_gap(numbers)
+
+
+def _has_no_row(named: Column, fields: int) -> Column:
+    return F.exists(F.map_values(named), lambda row: (F.size(row) != fields) | _has_gap(row))
 
 
 def _has_gap(numbers: Column) -> Column:

@@ -67,7 +67,8 @@ def logged_of(
     Without `counts` of them it counts the continuations first, to know how to join them.
     """
     continuations = None if counts is None else counts.continuations
-    linked = _with_continued_by(requests.where(~F.col("op").isin("switch", "hold")), continuations)
+    asked = requests.where(~F.col("op").isin("switch", "hold", "quota", "gate"))
+    linked = _with_continued_by(asked, continuations)
     is_redrive = F.col("op") == "redrive"
     has_id = F.col("id").isNotNull() & (F.col("op") != "reject")
     named, alone = linked.where(has_id & ~is_redrive), linked.where(~is_redrive & ~has_id)

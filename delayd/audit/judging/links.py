@@ -73,7 +73,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     )
     sound = F.when(
         F.col("is_sound"),
-        F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual"),
+        F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual", "quotas"),
     )
     everywhere = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     last = F.max(F.when(F.col("is_sound"), F.col("offset"))).over(everywhere)
@@ -91,7 +91,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         *("shard", "offset", step_number(bounds.shards).alias("number")),
         *("append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
-        *("holds", "is_last"),
+        *("holds", "quotas", "is_last"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),
     ).localCheckpoint()
 

@@ -41,6 +41,7 @@ def answers_owed(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     is_scheduled = F.col("stored") & (is_redrive | is_told)
     expected = (
         F.when(is_mark | is_move, "a verdict")
+        .when(is_true(F.col("reason") == "over-quota"), "over-quota")
         .when((op == "reject") | is_unmoved, "rejected")
         .when(answer.isNotNull(), answer)
         .when(is_scheduled, "scheduled")

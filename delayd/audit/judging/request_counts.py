@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-_OPS: Final = 12
+_OPS: Final = 15
 """More than there are: schedule, cancel, replace, reschedule, fire, redrive, continue, switch,
-hold, reject."""
+hold, quota, gate, debounce, reject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class RequestCounts:
     """Records that switch the rules, or would."""
     orders: int
     """Records that pause a target, or resume it."""
+    quotas: int
+    """Records that limit a target, or say that it is full or open."""
     with_late: int
     """Requests with `delayd-late`, and records that say that a series is over."""
 
@@ -52,5 +54,6 @@ def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
         redrives=count("redrive"),
         switches=count("switch"),
         orders=count("hold"),
+        quotas=count("quota") + count("gate"),
         with_late=sum(row.with_late for row in rows),
     )

@@ -47,6 +47,7 @@ from delayd.audit.judging.header_reasons import (
 )
 from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.holds import order_reason
+from delayd.audit.judging.quotas import quota_reason
 from delayd.audit.judging.special_times import WRITTEN_LOCAL, of_local_time, of_series
 from delayd.audit.judging.texts import (
     clock_ms_of,
@@ -79,6 +80,7 @@ _NOT_OF_A_CANCEL: Final = (
     *("topic", "due", "delay", "level", "key", "partition", "receipt", "late"),
     *("window", "group", "cron", "zone", "until", "catchup", "by", "max_wait"),
 )
+_ORDERED: Final = ("control.hold", "control.quota")
 _OF_MOVES: Final = {"moved_by": "moved_by", "own_ms": "moved"}
 _NOT_OF_A_DEBOUNCE: Final = ("due", "level", "window", "cron", "zone", "until", "catchup", "by")
 _NEW_OPS: Final = (*MOVES, "debounce")
@@ -124,10 +126,13 @@ def requests_of(records: DataFrame, settings: Settings, rules: Rules | None = No
     judged = planned.withColumn("reason", _reason(settings))
     is_switch = F.col("is_internal") & control["rules"].isNotNull()
     is_order = F.col("is_internal") & control["hold"].isNotNull()
+    is_quota = F.col("is_internal") & control["quota"].isNotNull()
+    said = F.when(control["quota"].startswith("limit/"), "quota").otherwise("gate")
     op = (
         F.when(F.col("reason").isNotNull(), "reject")
         .when(is_switch, "switch")
         .when(is_order, "hold")
+        .when(is_quota, said)
         .when(F.col("is_internal"), "continue")
     )
     named = judged.withColumn("op", op.otherwise(F.col("wanted_op")))
@@ -198,7 +203,7 @@ def _columns(settings: Settings, is_steady: Column) -> dict[str, Column]:
         ),
         "by_ms": F.when(op == "reschedule", by_ms()),
         **{name: F.when(is_internal, whole_number(control[of])) for name, of in _OF_MOVES.items()},
-        "ordered": F.when(op == "hold", control["hold"]),
+        "ordered": F.when(op.isin("hold", "quota", "gate"), F.coalesce(*_ORDERED)),
         "max_wait_ms": F.when(op == "debounce", max_wait_ms()),
     }
 
@@ -306,6 +311,7 @@ def _internal_reason(settings: Settings) -> Column:
         F.when(settles, ""),
         F.when(is_switch, F.when(_switch_version().isNull(), "bad-proof").otherwise("")),
         order_reason(settings),
+        quota_reason(settings),
         F.col("flaw"),
         _id_reason(settings),
         _topic_reason(settings),

@@ -93,7 +93,7 @@ _OF_REQUESTS_OF_6: Final = _by_name((*_REQUEST, *_WISHES, *_SERIES))
 _OF_REQUESTS_OF_5: Final = _by_name((*_REQUEST, *_WISHES), _PLANNED)
 _OF_OLDER_REQUESTS: Final = _by_name(_REQUEST, _PLANNED)
 _OF_INTERNAL: Final = _by_name(
-    (*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, *_GROUP, "rules", "hold")
+    (*INTERNAL_HEADERS, *_CONTINUED, *_WISHES, *_SERIES, *_GROUP, "rules", "hold", "quota")
 )
 _OF_DELIVERED: Final = _by_name(_DELIVERED)
 _OF_ANY: Final = _by_name(CONTROL_HEADERS)

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from delayd.bus import Cluster, TopicState
+from delayd.cluster.limiting import limits_of
 from delayd.cluster.pausing import paused_of
 from delayd.cluster.topic_checks import topic_findings
 from delayd.commands.doctor.brokers import COPIES
 from delayd.commands.doctor.case import Case
 from delayd.commands.doctor.finding import Finding, Severity
-from delayd.commands.wording import local_time, plural, told_of
+from delayd.commands.wording import limit_told, local_time, plural, told_of
 from delayd.node.targets.checks import Targets
 
 
@@ -33,6 +34,17 @@ def look_at_topics(case: Case) -> Iterator[Finding]:
     for each in paused_of(case.seen.record.holds, means.clock.wall_ms()):
         resume = f"delayd resume {each['topic']}"
         yield Finding("target-paused", Severity.ADVICE, told_of(each), resume)
+    yield from _limits(case)
+
+
+def _limits(case: Case) -> Iterator[Finding]:
+    """Yield the targets that are full, or nearly."""
+    for each in limits_of(case.seen.record.quotas):
+        more = f"delayd limits set {each['topic']} --max-pending {2 * each['max_pending']}"
+        if each["state"] == "full":
+            yield Finding("target-full", Severity.WARNING, limit_told(each), more)
+        elif each["state"] == "nearly-full":
+            yield Finding("target-nearly-full", Severity.ADVICE, limit_told(each), more)
 
 
 def _with_pending(finding: Finding, case: Case, states: Mapping[str, TopicState]) -> Finding:

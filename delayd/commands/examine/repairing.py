@@ -26,7 +26,8 @@ from delayd.commands.examine.patching import Patch
 from delayd.commands.examine.verifying import Damage, Findings, verify
 from delayd.errors import ConfigError, CorruptionError, DiskError
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.request import RequestLimits, parse
+from delayd.node.replica.switching import behind
+from delayd.request import Request, RequestLimits, parse
 from delayd.runtime.clock import Clock
 from delayd.wheel import Entry, Frame, FrameKind, Progress, SegmentLine
 from delayd.wheel.catalogue import Catalogue, CatalogueBatch, Totals
@@ -319,7 +320,10 @@ def replay(
         ):
             batch = IngestBatch(memory.ids, settings, states, None, rules)
             for record in records:
-                batch.add(record, parse(record, limits))
+                asked = parse(record, limits)
+                batch.add(record, asked)
+                if isinstance(asked, Request) and asked.gate is not None:
+                    limits = behind(limits, record, asked)
             batch.apply()
             states = batch.states
             for frame in batch.frames:

@@ -9,6 +9,7 @@ that was taken away since (`delayd.config.cluster_key`).
 """
 
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final
 
 from delayd.bus import Bus, Position, Record
@@ -20,6 +21,7 @@ from delayd.request import Op, Reason, Reject, RequestLimits, message_body, pars
 from delayd.runtime.clock import Clock
 from delayd.wheel import FrameKind
 from delayd.wheel.frame import FORM_OF, encode_fields
+from replication.quotas import NO_FULL
 from replication.rank import due_of, lane_of
 
 POLL_MS: Final = 100
@@ -45,7 +47,9 @@ class BufferLog:
             record = self._record(source)
             if record is not None:
                 replica = self._replica
-                return logged_of(record, replica.limits, replica.settings.lanes)
+                # Whether its target was full there is not known any more; what is stored was not.
+                limits = replace(replica.limits, full=NO_FULL)
+                return logged_of(record, limits, replica.settings.lanes)
         return None
 
     def _record(self, source: Source) -> Record | None:

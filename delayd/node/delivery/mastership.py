@@ -7,7 +7,7 @@ Any producer error or time-out ends the mastership. What became of its last tran
 guessed: the next one reads it from the frontier.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -21,6 +21,7 @@ from delayd.node.delivery.commits.frontier_topic import READ_TIMEOUT_MS
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fates import KILLED, Fate
+from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import Planner, StepContent
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.delivery.takeover_run import check_first, run_takeover
@@ -28,9 +29,10 @@ from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
 from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
 from replication.pause import pause_ms
+from replication.quotas import Gate, Quotas
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
-from replication.settings import Settings
+from replication.settings import AT_LEAST_ONCE, Settings
 from replication.smoothing import Rate, Smoothing
 from replication.takeover import BeginTerm, Takeover
 
@@ -111,6 +113,7 @@ class Mastership:
         self._takeover = Takeover(is_fenced=self._commit.is_fenced)
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
+        self._quotas = self._quotas_after(None)
         self._stopped: Mapping[int, int] = {}
         """Lanes that stand still, and until when."""
         self._bound = BrokerBound(0, 0)
@@ -202,6 +205,7 @@ class Mastership:
                 return False
         self._plans = Planner.of(self._replica, last)
         self.smoothing = self._smoothing_after(found)
+        self._quotas = self._quotas_after(found)
         self._written_settings = self._settings_after(found.settings)
         self.term = first.term
         self._write_bare(first, found.now_ms)
@@ -239,6 +243,10 @@ class Mastership:
             rates = {topic: Fraction(rate, shards) for topic, rate in rates.items()}
         return Smoothing(rates, queues, self._settings.max_delay_ms, holds)
 
+    def _quotas_after(self, found: FrontierRecord | None) -> Quotas:
+        quotas = {} if found is None else found.quotas
+        return Quotas(quotas, repeats=self._settings.guarantee == AT_LEAST_ONCE)
+
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """Write a step that delivers nothing and moves no bound."""
         plan = Plan(self._planner.frontier, frontier, now_ms)
@@ -269,7 +277,8 @@ class Mastership:
                 lanes_first=self.smoothing.lanes_first(self._settings.lanes, now_ms),
             )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
-            if plan.is_empty:
+            gates = self._quotas.count(self._planner.pending(self._quotas.topics, plan), now_ms)
+            if plan.is_empty and not gates:
                 due_ms = self._planner.next_due_ms(now_ms, self._stopped)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.
                 wait_ms = pause_ms(due_ms, now_ms, idle_ms, self._options.idle_interval_ms)
@@ -278,7 +287,7 @@ class Mastership:
                     return
             content = self._planner.begin(plan)
         begun_ms = self._clock.monotonic_ms()
-        writer = self._writer(plan)
+        writer = self._writer(plan, gates)
         try:
             self._carry_out(plan, content, writer)
         except DelaydError as error:
@@ -302,8 +311,10 @@ class Mastership:
             limits[lane] = min(records, limits.get(lane, records))
         return limits
 
-    def _writer(self, plan: Plan) -> StepWriter:
-        return StepWriter(self._context, self._commit.producer, self.smoothing, plan)
+    def _writer(self, plan: Plan, gates: Sequence[Gate] = ()) -> StepWriter:
+        limits, now_ms = self._replica.limits, plan.now_ms
+        orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms)
+        return StepWriter(self._context, self._commit.producer, plan, orders)
 
     def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
         """Send less, or nothing, to targets whose brokers refused what the checks had let pass, and
@@ -370,13 +381,14 @@ class Mastership:
                 killed=writer.killed_count,
                 retried=writer.requeued_count,
                 dead=fates[Fate.DEAD] + fates[Fate.EXPIRED],
-                answers=len(content.replies) + len(content.judged) - writer.order_count,
+                answers=len(content.replies) + len(content.judged) - writer.orders.count,
             ),
             digest=writer.digest,
             settings=self._written_settings,
             smoothing=self.smoothing.queues(frontier, plan.now_ms),
             barriers=self._replica.rules.below(frontier.offsets),
             holds=self.smoothing.holds(plan.now_ms),
+            quotas=self._quotas.after(),
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack

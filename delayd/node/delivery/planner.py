@@ -34,7 +34,7 @@ from replication.delivery_queue import (
 )
 from replication.frontier import Frontier, stand_still
 from replication.ids import KilledMessage, Settlement
-from replication.rank import SLOT_MS, Rank, slot_of
+from replication.rank import SLOT_MS, Rank, lane_of, slot_of
 from replication.rules import Rules, is_steady
 from replication.settings import Settings
 from replication.verdict import CancelMarker, judge
@@ -216,6 +216,15 @@ class Planner:
             if id_of(frame.body) is None or not self._is_killed(frame, plan.frontier)
         ]
         return Piece(left, len(frames) - len(left))
+
+    def pending(self, topics: Iterable[str], plan: Plan) -> dict[str, int]:
+        """Return how many messages are pending for these topics, in the seconds that their lanes
+        have not passed after the planned step."""
+        cursors, lanes = plan.frontier.cursors, self._settings.lanes
+        slots = {topic: slot_of(cursors[lane_of(topic, lanes)].due_ms) for topic in topics}
+        if not slots:
+            return {}
+        return self._wheel.counts.pending_from(slots, self._wheel.ids.kills_between)
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """Note R: the step under way has re-buffered messages. Takes the lock."""

@@ -22,6 +22,7 @@ from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
 from delayd.node.delivery.fates import REQUEUED, Fate
 from delayd.node.delivery.flat_step import Run, send_run
 from delayd.node.delivery.local_step import LocalStep
+from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.delivery.rescheduling import moved_records
 from delayd.node.delivery.series_step import SeriesStep, is_first_attempt
@@ -46,7 +47,6 @@ from delayd.request import (
     delivered,
     is_requeued,
     local_of,
-    order_of,
     origin_of,
     reason_of,
     receipt,
@@ -64,7 +64,6 @@ from delayd.request import (
 from delayd.wheel import Frame
 from replication.delivery_queue import Plan
 from replication.settings import AT_LEAST_ONCE, RECEIPTS_ALL
-from replication.smoothing import Smoothing
 
 
 class StepWriter:
@@ -75,7 +74,7 @@ class StepWriter:
     """
 
     def __init__(
-        self, context: DeliveryContext, producer: Producer, smoothing: Smoothing, plan: Plan
+        self, context: DeliveryContext, producer: Producer, plan: Plan, orders: OrderStep
     ) -> None:
         self._producer = producer
         self._settings = context.replica.settings
@@ -85,7 +84,7 @@ class StepWriter:
         self._quarantine = context.quarantine
         self._sparing = context.sparing
         self._sparing.turn(plan.now_ms)
-        self._smoothing = smoothing
+        self._smoothing = orders.smoothing
         self._clock = context.clock
         self._flat_step = context.flat_step
         self._series = SeriesStep(self._limits, plan.now_ms, self._clock)
@@ -96,7 +95,7 @@ class StepWriter:
         self._after, self._ending = plan.frontier, frozenset[str]()
         self._kept_back: list[Frame] = []
         """What goes behind all else, because the pause of its topic ends with this step."""
-        self.order_count = 0  # orders about topics that the step has passed
+        self.orders = orders
         self.tried: set[str] = set()
         """Unproven targets that records were sent to, as far as that is limited."""
         self.sent: dict[str, tuple[int, Sources]] = {}
@@ -130,10 +129,7 @@ class StepWriter:
 
     def write(self, content: StepContent) -> None:
         """Produce all of it; requeued messages are acknowledged when this returns."""
-        for frame in content.replies:
-            if (order := order_of(frame.body)) is not None:
-                self._smoothing.obey(order, frame.offset, self.now_ms)
-                self.order_count += 1
+        self.orders.obey(content.replies)
         self._ending = self._smoothing.begin_step(self._after, self.now_ms)
         self.killed_count = content.deferred.killed_count
         for piece in content.pieces:
@@ -164,7 +160,10 @@ class StepWriter:
         if self._series.followers and self._settings.guarantee == AT_LEAST_ONCE:
             self._producer.flush(FLUSH_TIMEOUT_MS)
         self._series.hand_over(self._write_own)
-        own = self.requeued_count + len(self._series.followers) + self.moved_count
+        gates = [*self.orders.gate_records()]
+        for record in gates:
+            self._write_own(record)
+        own = self.requeued_count + len(self._series.followers) + self.moved_count + len(gates)
         if self._settle(content.judged) or own:
             # R is part of the frontier record, so it must be known before that is written.
             self._producer.flush(FLUSH_TIMEOUT_MS)

@@ -173,6 +173,27 @@ FAMILIES: Final[tuple[Family, ...]] = (
         lambda of: [((topic,), s) for topic, s in of.paused_s().items()],
     ),
     Family(
+        "delayd_quota_pending",
+        Kind.GAUGE,
+        ("topic",),
+        "Messages pending for a target with a limit, by the newest frontier.",
+        lambda of: [((topic,), quota.pending) for topic, quota in of.quotas().items()],
+    ),
+    Family(
+        "delayd_quota_max_pending",
+        Kind.GAUGE,
+        ("topic",),
+        "The limit of a target: how many messages may be pending, by the newest frontier.",
+        lambda of: [((topic,), quota.max_pending) for topic, quota in of.quotas().items()],
+    ),
+    Family(
+        "delayd_quota_full",
+        Kind.GAUGE,
+        ("topic",),
+        "1 while requests for a target are refused as over-quota, by the newest frontier, else 0.",
+        lambda of: [((topic,), int(quota.is_full)) for topic, quota in of.quotas().items()],
+    ),
+    Family(
         "delayd_delivery_lag_seconds",
         Kind.GAUGE,
         ("role",),

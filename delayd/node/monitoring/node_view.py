@@ -5,6 +5,7 @@ and parts may be of different moments.
 """
 
 import resource
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from delayd.runtime.clock import Clock
 from delayd.wheel.layout import HOUR_SLOTS
 from replication.frontier import Frontier
 from replication.ids import KilledMessage, Reservation, Settlement
+from replication.quotas import Quota
 from replication.rank import SLOT_MS, Rank, slot_of
 
 STALL_LIMIT_MS = 30_000
@@ -234,6 +236,11 @@ class NodeView:
         newest, now_ms = self.replica.newest, self.clock.wall_ms()
         holds = {} if newest is None else newest.record.holds
         return {topic: max(0, now_ms - hold.since_ms) / 1000 for topic, hold in holds.items()}
+
+    def quotas(self) -> Mapping[str, Quota]:
+        """Return by target how many messages may be pending, and how many the last step found."""
+        newest = self.replica.newest
+        return {} if newest is None else newest.record.quotas
 
     def _shown_frontier(self) -> dict[str, Any] | None:
         newest, frontier = self.replica.newest, self.frontier

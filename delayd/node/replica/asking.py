@@ -11,11 +11,13 @@ from replication.rank import lane_of
 REJECT: Final = Asked(IngestOp.REJECT, 0)
 SWITCH: Final = Asked(IngestOp.SWITCH, 0)
 SETTLE: Final = Asked(IngestOp.SETTLE, 0)
+CONTROLS: Final = frozenset({Op.SWITCH, Op.HOLD, Op.QUOTA, Op.GATE})
+"""What stores nothing, and asks nothing about an id."""
 _CANCEL: Final = Asked(IngestOp.CANCEL, 0, has_id=True)
 # See `delayd.request.parser`: members of enums, without what they cost.
 _CANCEL_OP: Final = Op.CANCEL
 _OPS: Final[dict[Op, IngestOp]] = {
-    op: IngestOp[op.name] for op in Op if op not in (Op.FIRE, Op.HOLD)
+    op: IngestOp[op.name] for op in Op if op not in (Op.FIRE, Op.HOLD, Op.QUOTA, Op.GATE)
 }
 _RESCHEDULE, _FIRE, _CONTINUE = Op.RESCHEDULE, Op.FIRE, Op.CONTINUE
 

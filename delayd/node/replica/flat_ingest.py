@@ -79,7 +79,8 @@ class FlatIngest:
         )
         for stretch in records.survey.stretches:
             left = stretch.count
-            while left >= PLAIN_RUN_MIN:
+            # A run is not looked at: what is for a topic that is full must not be in one.
+            while left >= PLAIN_RUN_MIN and stretch.partition not in replica.limits.full:
                 offset = RECORD.unpack_from(data, at)[OFFSET_FIELD]
                 rules = replica.pack_rules(stretch.partition, offset)
                 run = self._packer.pack(data, at, records.place_of(done + left), rules)

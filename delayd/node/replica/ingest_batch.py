@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from delayd.bus import Record
-from delayd.node.replica.asking import REJECT, SETTLE, SWITCH, asked_of
+from delayd.node.replica.asking import CONTROLS, REJECT, SETTLE, SWITCH, asked_of
 from delayd.node.replica.cancel_marks import cancel_marker_body, packed_cancel
 from delayd.node.replica.debouncing import debounce_body_of, in_doubt
 from delayd.node.replica.noted_kills import NotedKills
@@ -24,7 +24,6 @@ from delayd.request import (
     Request,
     message_body,
     offset_of,
-    order_body,
 )
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
@@ -158,10 +157,9 @@ class IngestBatch:
             self._debounce(record, request)
         elif request.op is Op.REDRIVE:
             self._redrive(record, request)
-        elif request.op is Op.SWITCH or request.order is not None:
+        elif request.op in CONTROLS:
             self._decide(record, SWITCH, Known())
-            if request.order is not None:
-                self._replies.file(record, FrameKind.PENDING_REPLY, order_body(request.order))
+            self._replies.keep_order(record, request)
         elif request.op is Op.SETTLE:
             self._settle(record, request)
         else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from delayd.bus import Record
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.switching import switched
+from delayd.node.replica.switching import behind
 from delayd.node.replica.told import Rejected
 from delayd.request import Reject, Request, RequestLimits, parse
 
@@ -18,10 +18,12 @@ class ListPiece:
         self._frames = fast.pack(records)
         self._others = dict[int, Request | Reject]()
         for place, frame in enumerate(self._frames):
+            if frame and limits.full and frame.topic in limits.full.get(frame.partition, ()):
+                frame = self._frames[place] = None
             if frame is None:
                 self._others[place] = asked = parse(records[place], limits)
-                if isinstance(asked, Request) and asked.switch is not None:
-                    limits = switched(limits, records[place], asked.switch)
+                if isinstance(asked, Request):
+                    limits = behind(limits, records[place], asked)
         self.limits = limits
         self.count = len(records)
         self.epochs = {record[0]: record[2] for record in records}

@@ -27,6 +27,7 @@ from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
 from delayd.node.replica.seen_shards import SeenShards, lost_steps
 from delayd.node.replica.switching import (
+    limits_at,
     limits_with,
     refuse_other_cluster,
     refuse_other_realm,
@@ -35,7 +36,6 @@ from delayd.node.replica.switching import (
 )
 from delayd.node.replica.told import ArrivalListener, Arrivals, Pending, Rejected
 from delayd.node.replica.unknown_past import past_of
-from delayd.request import RequestLimits
 from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Progress
@@ -47,6 +47,7 @@ from replication.frontier import Frontier
 from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
 from replication.log_time import trail_ms_of
+from replication.quotas import full_lines
 from replication.rank import SLOT_MS, Rank, slot_of
 from replication.record import decode, encode
 from replication.rules import Barrier, Rules
@@ -93,9 +94,7 @@ class Replica:
         self._resume_at = [0] * settings.partitions
         self._reached: tuple[int, ...] = (0,) * settings.partitions
         progress = wheel.progress
-        rules = Rules(settings.rules_version, progress.rules if progress else ())
-        self.limits = RequestLimits.of(settings, proof_key, rules)
-        """By the rules that it knows; they change under the lock."""
+        self.limits = limits_at(settings, proof_key, progress)  # They change under the lock.
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
         self._flat_ingest = FlatIngest(self.limits, settings.lanes)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
@@ -202,7 +201,7 @@ class Replica:
     def take_piece(self, piece: Piece) -> None:
         """Ingest a piece, all of it or nothing."""
         with self.changed:
-            self.limits = limits_with(self.limits, piece.limits.rules.barriers)
+            self.limits = limits_with(self.limits, piece.limits.rules.barriers, piece.limits.full)
             batch = IngestBatch(
                 self.wheel.ids,
                 self.settings,
@@ -274,6 +273,7 @@ class Replica:
             joint = self._seen.joint_with(newer) if newer else None
             if joint is None:
                 return
+            self.wheel.counts.named = frozenset(joint.record.quotas)
             self.limits = limits_with(self.limits, joint.record.barriers)
             if self.newest is None:
                 known = self._resumed_frontier
@@ -382,9 +382,8 @@ class Replica:
             forget_covered(self.wheel, self.retention, hold_ms)
         self._forget_ids()
         with self.changed:
-            newest = self.newest
-            forgotten = self.retention.forgotten
-            leap_ms = tuple(state.leap_ms for state in self._states)
+            newest, forgotten = self.newest, self.retention.forgotten
+            leap_ms = [each.leap_ms for each in self._states]
             progress = Progress(
                 offsets=self.ingested,
                 leader_epochs=tuple(self._epochs),
@@ -393,9 +392,10 @@ class Replica:
                 reached=self.reached,
                 forgotten=forgotten.value if forgotten else b"",
                 forgotten_ms=forgotten.append_ms if forgotten else 0,
-                leap_ms=leap_ms if any(leap_ms) else (),
+                leap_ms=tuple(leap_ms) if any(leap_ms) else (),
                 rules=self.rules.barriers,
                 began=self.began,
+                full=full_lines(self.limits.full),
             )
             try:
                 pending = self.wheel.begin_checkpoint(progress)

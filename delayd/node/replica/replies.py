@@ -11,7 +11,9 @@ from delayd.request import (
     Reject,
     Request,
     Verdict,
+    order_body,
     pending_reply_body,
+    quota_body,
     reject_body,
     reject_receipt,
     source_of,
@@ -41,6 +43,13 @@ class Replies:
         """Reply to a request that cannot be carried out."""
         told = reject_receipt(reject, source=source_of(record.partition, record.offset))
         self.reply(record, told, reject_body(record, reject))
+
+    def keep_order(self, record: Record, request: Request) -> None:
+        """Keep an operator's order for the step that passes it; nothing of any other request."""
+        if request.order is not None:
+            self.file(record, FrameKind.PENDING_REPLY, order_body(request.order))
+        elif request.quota is not None:
+            self.file(record, FrameKind.PENDING_REPLY, quota_body(request.quota))
 
     def reply(self, record: Record, told: _Body | None, dead: _Body | None = None) -> None:
         """Reply with a receipt, a dead letter, or both."""

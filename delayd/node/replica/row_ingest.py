@@ -7,19 +7,19 @@ and in the order of the records, as `IngestBatch.add` decides it:
 1. a schedule without an id, and one under an id of which nothing is remembered, is stored: its
    frame is the one that C made;
 2. of a cancel the rules need its id and its place, unless a part of the log was trimmed;
-3. of anything else a `Record` is made, and parsed.
+3. of anything else a `Record` is made, and parsed; so of a schedule for a topic that is full.
 
 Invariant: the batch is what `IngestBatch.add` makes of the same records
 (`tests/unit/node/replica/test_flat_ingest.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from delayd.bus import Record
 from delayd.bus.flat import record_at
 from delayd.node.replica.ingest_batch import IngestBatch
-from delayd.node.replica.switching import switched
+from delayd.node.replica.switching import behind
 from delayd.node.replica.told import Rejected
 from delayd.request import Reject, Request, RequestLimits, parse
 from delayd.runtime.native.rows import (
@@ -37,6 +37,7 @@ from delayd.runtime.native.rows import (
     PARTITION,
     PLAIN,
     RECORD,
+    TOPIC,
     Rows,
 )
 from delayd.wheel import FrameKind
@@ -50,8 +51,8 @@ _made: Final = tuple.__new__
 
 
 class RowPiece:
-    """Rows that are ingested together: all that C has read, or those up to the first switch, which
-    rules what is behind it. See `Piece`."""
+    """Rows that are ingested together: all that C has read, or those up to the first record by
+    which something else holds behind it (`switching.behind`). See `Piece`."""
 
     def __init__(self, source: Rows, limits: RequestLimits) -> None:
         """`limits` rule these rows."""
@@ -71,15 +72,22 @@ class RowPiece:
                 at = begin + row[ID]
                 key = row[PARTITION], b"i" + data[at : at + row[ID_BYTES]]
             self._keys.append(key)
-            if kind == OTHER:
+            is_full = limits.full and kind in (PLAIN, KEYED) and self._is_full(row)
+            if kind == OTHER or is_full:
                 record, end = record_at(data, begin + row[RECORD])
                 asked = parse(record, limits)
                 self._others[place] = record, asked
-                if isinstance(asked, Request) and asked.switch is not None:
-                    self.limits, self.end = switched(limits, record, asked.switch), end
-                    break
+                if isinstance(asked, Request):
+                    self.limits = behind(limits, record, asked)
+                    if self.limits is not limits:
+                        self.end = end
+                        break
         self.count = len(self._keys)
         self._rows = source.rows[: self.count]
+
+    def _is_full(self, row: Sequence[int]) -> bool:
+        """Return whether the target of a schedule is full, so that Python refuses it."""
+        return self._source.topics[row[TOPIC]] in self._read_by.full.get(row[PARTITION], ())
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -106,8 +114,11 @@ class RowPiece:
         topics, frames = self._source.topics, memoryview(self._source.frames)
         stores_first, knows_past = batch.stores_first, batch.knows_past
         is_first, note_first = batch.is_first, batch.note_first
-        for row, key in zip(self._rows, self._keys, strict=True):
+        for place, (row, key) in enumerate(zip(self._rows, self._keys, strict=True)):
             offset, append_ms, due_ms, kind, partition, _, lane, topic = row[:8]
+            if kind != OTHER and place in self._others:
+                yield None
+                continue
             if kind == CANCEL and knows_past:
                 assert key is not None, "a cancel has an id"
                 cancel = (append_ms, partition, offset, 0, _MARKER, append_ms, "", key[1], 0)

@@ -1,6 +1,6 @@
 """A replica's knowledge of the rules switches in its log (`replication.rules`): what it ingests
-behind a barrier, and what frontier records say of barriers. And which records it must not act on at
-all: those of another cluster, or of another realm.
+behind a barrier, and what frontier records say of barriers; and of topics that are full. And which
+records it must not act on at all: those of another cluster, or of another realm.
 
 Source: docs/design/frontier.md, "Rules switch"; docs/design/recovering.md, "The record".
 """
@@ -14,7 +14,9 @@ from delayd.bus import Record
 from delayd.cluster.frontier_log import unreadable
 from delayd.errors import DiskError, FrontierError, TopicMismatchError
 from delayd.request import RequestLimits
-from delayd.request.request import Switch
+from delayd.request.request import Request, Switch
+from delayd.wheel import Progress
+from replication.quotas import Full, full_after, full_of
 from replication.record import FrontierFormatError, decode
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_KNOWN, Settings
@@ -22,10 +24,22 @@ from replication.settings import RULES_KNOWN, Settings
 log = structlog.get_logger()
 
 
-def limits_with(limits: RequestLimits, barriers: Iterable[Barrier]) -> RequestLimits:
-    """Return the limits of a cluster that these barriers have switched too."""
+def limits_at(settings: Settings, proof_key: bytes, progress: Progress | None) -> RequestLimits:
+    """Return the limits of a cluster where a wheel's checkpoint stands; None: where it begins."""
+    rules = Rules(settings.rules_version, progress.rules if progress else ())
+    limits = RequestLimits.of(settings, proof_key, rules)
+    return replace(limits, full=full_of(progress.full)) if progress else limits
+
+
+def limits_with(
+    limits: RequestLimits, barriers: Iterable[Barrier], full: Full | None = None
+) -> RequestLimits:
+    """Return the limits of a cluster that these barriers have switched too; `full`: the topics that
+    are full, if that has changed."""
     rules = limits.rules.with_barriers(barriers)
-    return limits if rules is limits.rules else replace(limits, rules=rules)
+    full = limits.full if full is None else full
+    is_same = rules is limits.rules and full == limits.full
+    return limits if is_same else replace(limits, rules=rules, full=full)
 
 
 def switched(limits: RequestLimits, record: Record, switch: Switch) -> RequestLimits:
@@ -45,6 +59,16 @@ def switched(limits: RequestLimits, record: Record, switch: Switch) -> RequestLi
         )
     log.info("rules_switched", partition=partition, offset=offset, version=switch.version)
     return limits_with(limits, [Barrier(partition, offset, switch.version)])
+
+
+def behind(limits: RequestLimits, record: Record, request: Request) -> RequestLimits:
+    """Return the limits behind a record that changes them for its partition: a barrier, or what
+    says that a topic is full or open. The same limits behind any other."""
+    if request.switch is not None:
+        return switched(limits, record, request.switch)
+    if request.gate is not None:
+        return replace(limits, full=full_after(limits.full, record.partition, request.gate))
+    return limits
 
 
 def refuse_unreadable(*values: bytes) -> None:

@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[Any, ...]
 its id does, its length, where the frame begins, its length, its CRC, digest. Places count from the
 first record's, and that of the frame from the first frame's."""
 KIND, PARTITION, EPOCH = 3, 4, 5
-RECORD, ID, ID_BYTES, FRAME, FRAME_BYTES, CRC, DIGEST = range(8, 15)
+TOPIC, RECORD, ID, ID_BYTES, FRAME, FRAME_BYTES, CRC, DIGEST = range(7, 15)
 """Positions in a row, of what is looked at alone."""
 
 

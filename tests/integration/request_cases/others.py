@@ -70,6 +70,21 @@ def other_header_cases() -> Iterable[Case]:
         detail="lacks their proof",
         implied=(),
     )
+    yield from _quota_cases(section)
+
+
+def _quota_cases(section: str) -> Iterable[Case]:
+    for what, said in (
+        ("an order to limit a target", b"limit/1790000000000/5/orders"),
+        ("that a target is full", b"full/1790000000000/5/5/orders"),
+    ):
+        quota = ("delayd-quota", said)
+        for more, reason, detail in (
+            ((), "unknown-header", "names that start with delayd- are reserved"),
+            ((("delayd-proof", b"0" * 64),), "bad-proof", "lacks their proof"),
+        ):
+            says = f"{what}, {'with a wrong' if more else 'without a'} proof"
+            yield refused(section, says, quota, *more, reason=reason, detail=detail, implied=())
 
 
 def user_cases() -> Iterable[Case]:

@@ -15,6 +15,7 @@ from mutants.catalogue.months import MONTHS
 from mutants.catalogue.moves import MOVES
 from mutants.catalogue.pauses import PAUSES
 from mutants.catalogue.progress import PROGRESS
+from mutants.catalogue.quotas import OF_TARGETS
 from mutants.catalogue.recovering import RECOVERING_MUTANTS
 from mutants.catalogue.repairing import REPAIRING
 from mutants.catalogue.repeated import REPEATED_REQUESTS
@@ -55,6 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DEBOUNCES,
     *GROUPS,
     *PAUSES,
+    *OF_TARGETS,
     *SHARDS,
     *IMPORTING,
 )

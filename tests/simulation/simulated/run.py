@@ -79,6 +79,7 @@ def simulate(
     differences: bool = False,
     moves: bool = False,
     pauses: bool = False,
+    quotas: bool = False,
     debounces: bool = False,
     shards: int = 1,
 ) -> Run:
@@ -113,6 +114,7 @@ def simulate(
             differences=differences,
             moves=moves,
             pauses=pauses,
+            quotas=quotas,
             debounces=debounces,
             shards=shards,
         )

@@ -42,6 +42,7 @@ from simulated.differences import Differences
 from simulated.etcd_away import lose_etcd
 from simulated.hangs import hang_leaders, spread_leaders
 from simulated.history import History, RecordedEtcd
+from simulated.limiting import Limiters
 from simulated.machine import Machine
 from simulated.pausing import Pausers
 from simulated.pulses import PORT, Pulses
@@ -101,14 +102,16 @@ class World:
         differences: bool = False,
         moves: bool = False,
         pauses: bool = False,
+        quotas: bool = False,
         debounces: bool = False,
         shards: int = 1,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
-        messages other due times. `pauses`: people pause targets and resume them. `debounces`: users
-        send messages of which the last one counts. `shards`: of the cluster."""
-        self._pauses = pauses
+        messages other due times. `pauses`: people pause targets and resume them. `quotas`: they
+        limit what is pending for targets. `debounces`: users send messages of which the last one
+        counts. `shards`: of the cluster."""
+        self._pauses, self._quotas = pauses, quotas
         self._zombies = zombies
         self._hangs = hangs
         self._full_disks = full_disks
@@ -208,6 +211,14 @@ class World:
             self._limits(),
             [*TARGETS],
         )
+        self.limiters = Limiters(
+            self.kernel,
+            self.weather,
+            Random(f"{seed}: quotas"),
+            self.kafka,
+            self._limits(),
+            [*TARGETS],
+        )
         self._switches = switches
         self.differences = Differences(self.kernel, self.weather, self.machines)
         self._outside = self.weather.brokers = self.kernel.process("outside")
@@ -258,6 +269,7 @@ class World:
             gone=self.upkeep.gone,
             barriers=self.switchers.written,
             orders=self.pausers.written,
+            quotas=self.limiters.written,
         )
 
     def records(self, topic: str) -> list[Record]:
@@ -311,6 +323,8 @@ class World:
             self._outside.spawn("switchers", self.switchers.run)
         if self._pauses:
             self._outside.spawn("pausers", self.pausers.run)
+        if self._quotas:
+            self._outside.spawn("limiters", self.limiters.run)
         if self.days:
             Years(self).pass_days(self.days)
         else:
@@ -361,7 +375,7 @@ class World:
         self.let_pass(3 * SECOND_US)  # A user may still end a transaction.
         self.chaos.heal_all()
         self.switchers.is_done = True
-        self.pausers.is_done = True
+        self.pausers.is_done = self.limiters.is_done = True
         if self._switches:
             self._outside.spawn("last switch", self.switchers.finish)
         until_us = self.kernel.now_us + SETTLE_US_MAX

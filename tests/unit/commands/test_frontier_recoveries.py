@@ -14,8 +14,9 @@ from moves import HOUR_MS
 from one_node import CLUSTER_KEY, Maker
 from recoveries import MINUTE_MS, Lost, cluster_in
 
-from delayd.request import RequestLimits, order_record
+from delayd.request import RequestLimits, order_record, quota_record
 from replication.holds import Order
+from replication.quotas import QuotaOrder
 from replication.record import decode
 
 SEEDS = range(10)
@@ -155,6 +156,41 @@ def test_pauses_are_recovered(tmp_path: Path, make: Maker) -> None:
     for _ in range(20):
         lost.go_on(MINUTE_MS, 6)
     assert lost.arrived()["waits"] == 1
+
+
+def limited(lost: Lost, topic: str, max_pending: int) -> None:
+    limits = RequestLimits.of(lost.node.settings, CLUSTER_KEY.encode())
+    written = quota_record(QuotaOrder(topic, lost.node.clock.now_ms, max_pending), limits)
+    lost.node.kafka.append("delayd-buffer", written.partition, None, None, written.headers)
+
+
+def test_quotas_are_recovered(tmp_path: Path, make: Maker) -> None:
+    """Those that the checkpoint knows, those that were ordered since, and whether they are full."""
+    lost = cluster_in(tmp_path, make)
+    limited(lost, "orders", 2)
+    limited(lost, "other", 2)
+    lost.go_on(1_000)
+    lost.checkpoint()
+    limited(lost, "absent", 7)
+    limited(lost, "other", 0)
+    for number in range(3):
+        lost.send(f"waits-{number}", 20 * MINUTE_MS)
+        lost.go_on(100)
+    before = decode(lost.node.read("delayd-frontier")[-1].value or b"").quotas
+    assert before.keys() == {"orders", "absent"} and before["orders"].is_full
+    lost.die()
+    lost.lose()
+    lost.recover(takes_doubles=True)
+    found = decode(lost.node.read("delayd-frontier")[-1].value or b"").quotas
+    assert {t: (q.max_pending, q.offset, q.is_full) for t, q in found.items()} == {
+        t: (q.max_pending, q.offset, q.is_full) for t, q in before.items()
+    }
+    lost.start()
+    lost.go_on(21 * MINUTE_MS, 8)
+    lost.go_on(MINUTE_MS, 4)
+    arrived = lost.arrived()
+    assert [arrived[f"waits-{number}"] for number in range(3)] == [1, 1, 0]
+    assert not decode(lost.node.read("delayd-frontier")[-1].value or b"").quotas["orders"].is_full
 
 
 @pytest.mark.parametrize("is_passed", [True, False])

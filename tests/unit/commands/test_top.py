@@ -31,6 +31,7 @@ def report(**nodes: dict[str, Any]) -> dict[str, Any]:
         "nodes": [{"node": name, **fields} for name, fields in nodes.items()],
         "failing_targets": [],
         "paused": [],
+        "limits": [],
         "problems": [],
     }
 
@@ -82,3 +83,14 @@ def test_what_is_paused_is_shown() -> None:
     for state, said in (("paused", "orders is paused until"), ("resuming", "orders is resumed")):
         shown = words(view({**report(), "paused": [{**fields, "state": state}]}, {}, 0))
         assert said in shown and "70 a second" in shown
+
+
+def test_a_target_that_is_full_or_nearly_is_shown() -> None:
+    fields = {"topic": "orders", "pending": 90, "max_pending": 100, "full_since_ms": None}
+    for state, since_ms, said in (
+        ("full", 1, "requests are refused as over-quota"),
+        ("nearly-full", None, "orders: 90 of 100 messages pending"),
+    ):
+        limit = {**fields, "state": state, "full_since_ms": since_ms}
+        assert said in words(view({**report(), "limits": [limit]}, {}, 0))
+    assert "orders" not in words(view({**report(), "limits": [{**fields, "state": "open"}]}, {}, 0))

@@ -21,6 +21,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "coming-from",
         "moving",
         "groups",
+        "limiting",
         "pausing",
         "debouncing",
         "importing",

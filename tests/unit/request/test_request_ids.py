@@ -256,7 +256,7 @@ def test_cancel_and_replace_need_a_good_id_in_its_partition(op: tuple[str, bytes
 def test_a_receipt_names_each_operation_as_its_user_knows_it() -> None:
     assert [op.slug for op in Op] == [
         *("schedule", "cancel", "replace", "schedule", "redrive", "switch", "settle"),
-        *("reschedule", "fire", "debounce", "hold"),
+        *("reschedule", "fire", "debounce", "hold", "quota", "gate"),
     ]
 
 

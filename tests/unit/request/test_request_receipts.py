@@ -59,7 +59,7 @@ def test_what_a_receipt_has_nothing_to_say_of_is_null_or_empty() -> None:
 def test_the_verdicts_have_these_slugs_and_a_meaning() -> None:
     assert [verdict.slug for verdict in Verdict] == [
         *("cancelled", "too-late", "not-found", "rescheduled", "replaced", "duplicate", "conflict"),
-        *("rejected", "expired", "dead", "ended", "scheduled", "delivered"),
+        *("over-quota", "rejected", "expired", "dead", "ended", "scheduled", "delivered"),
     ]
     assert all(verdict.meaning.endswith(".") for verdict in Verdict)
     assert Verdict("too-late") is Verdict.TOO_LATE

@@ -261,3 +261,23 @@ def test_a_target_is_paused_and_resumed(kit: InMemoryDelayd) -> None:
         kit.pause("orders", "25h")
     with pytest.raises(ConfigError, match="write it like"):
         kit.pause("orders", "soon")
+
+
+def test_a_target_is_limited(kit: InMemoryDelayd) -> None:
+    client = kit.client()
+    kit.limit("orders", 2)
+    told = [
+        client.schedule("orders", b"v", in_="1m", id=f"id-{number}", wait=True)
+        for number in range(3)
+    ]
+    assert [each.verdict for each in told] == ["scheduled", "scheduled", "over-quota"]
+    kit.clock.advance("2m")
+    assert len(kit.delivered("orders")) == 2
+    assert client.schedule("orders", b"v", in_="1m", id="later", wait=True).verdict == "scheduled"
+    kit.limit("orders", 0)
+    for number in range(5):
+        client.schedule("orders", b"v", in_="1m", id=f"free-{number}")
+    kit.clock.advance("2m")
+    assert len(kit.delivered("orders")) == 8
+    with pytest.raises(ConfigError, match="at least 1"):
+        kit.limit("orders", -1)

@@ -24,6 +24,7 @@ from delayd.bus.reading import records_between
 from delayd.commands.move.requests import content_of
 from delayd.commands.move.source import Stored
 from delayd.errors import RecoverError
+from delayd.node.replica.switching import behind
 from delayd.request import (
     Op,
     Reject,
@@ -43,6 +44,7 @@ from delayd.request.settlements import is_settlement
 from delayd.runtime.clock import Clock
 from delayd.wheel import FrameKind, Progress
 from replication.holds import Order
+from replication.quotas import Gate, QuotaOrder, full_of
 from replication.rank import Rank, due_of, lane_of
 from replication.record import FrontierRecord
 from replication.recovered import FOREVER_MS, SKEW_MS, Kept, Trace, blind_until_ms
@@ -104,6 +106,7 @@ class Clues:
     """Sources of messages of which `traces` says that they are over."""
     own_writes: list[Trace] = field(default_factory=list)
     orders: list[tuple[int, int, Order]] = field(default_factory=list)
+    quotas: list[tuple[int, int, QuotaOrder | Gate]] = field(default_factory=list)
     """To pause topics and to resume them, by partition and offset."""
     tail: list[Stored] = field(default_factory=list)
     """The requests behind what the wheel has read."""
@@ -155,7 +158,8 @@ class Reader:
         self._clock = clock
         self._timeout_ms = timeout_ms
         rules = Rules(self._settings.rules_version, progress.rules).with_barriers(known.barriers)
-        self._limits = RequestLimits.of(self._settings, proof_key, rules)
+        limits = RequestLimits.of(self._settings, proof_key, rules)
+        self._limits = replace(limits, full=full_of(progress.full))
         self._since_ms = known.now_ms - SKEW_MS
 
     def read(self, targets: Iterable[str], tell: Tell, *, is_fenced: bool) -> Clues:
@@ -280,6 +284,10 @@ class Reader:
                 if asked.order is not None:
                     clues.orders.append((record.partition, record.offset, asked.order))
                 self._own_write(clues, record, asked)
+                if (quota := asked.quota or asked.gate) is not None:
+                    clues.quotas.append((record.partition, record.offset, quota))
+                if asked.gate is not None and is_new:
+                    limits = behind(limits, record, asked)
                 if asked.op is Op.SWITCH and asked.switch is not None:
                     barrier = Barrier(record.partition, record.offset, asked.switch.version)
                     limits = replace(limits, rules=limits.rules.with_barriers([barrier]))
@@ -313,7 +321,7 @@ class Reader:
                     rank = Rank(message.due_ms, partition, message.offset)
                     clues.traces.append(Trace(partition, message.offset, rank, message.lane))
                     clues.over.add(source_of(partition, message.offset))
-        else:
+        elif asked.op is not Op.GATE:
             return
         clues.own_writes.append(Trace(partition, record.offset))
 

@@ -30,6 +30,8 @@ from delayd.errors import FencedError, ProducerError, RecoverError
 from delayd.runtime.clock import Clock
 from replication.frontier import Frontier
 from replication.holds import Hold, obey
+from replication.quotas import Quota, QuotaOrder
+from replication.quotas import obey as obey_quota
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.recovered import beyond
 from replication.settings import AT_LEAST_ONCE, NAMED_BY_CLUSTER, Settings, Topic
@@ -318,6 +320,7 @@ def _record(
         smoothing=known.smoothing,
         barriers=clues.rules.below(frontier.offsets),
         holds=_holds_at(frontier, known, clues, now_ms),
+        quotas=_quotas_at(frontier, known, clues),
     )
 
 
@@ -330,6 +333,20 @@ def _holds_at(
         if known.frontier.offsets[partition] <= offset < frontier.offsets[partition]:
             holds = obey(holds, order, offset, now_ms)
     return holds
+
+
+def _quotas_at(frontier: Frontier, known: FrontierRecord, clues: Clues) -> dict[str, Quota]:
+    """Return the quotas at a frontier: those that are known, and what orders made of them since.
+    Whether a topic is full is what a step has said last, which is in the log."""
+    quotas = dict(known.quotas)
+    for partition, offset, said in sorted(clues.quotas, key=lambda each: each[:2]):
+        if isinstance(said, QuotaOrder):
+            if known.frontier.offsets[partition] <= offset < frontier.offsets[partition]:
+                quotas = obey_quota(quotas, said, offset)
+        elif said.topic in quotas:
+            at_ms = said.at_ms if said.is_full else 0
+            quotas[said.topic] = quotas[said.topic]._replace(full_ms=at_ms, written_ms=at_ms)
+    return quotas
 
 
 def _write(

@@ -19,7 +19,7 @@ from replication.frontier import Frontier
 from replication.record import FrontierRecord
 from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, lowered
 
-NOT_STORED = frozenset({"duplicate", "conflict", "rejected"})
+NOT_STORED = frozenset({"duplicate", "conflict", "over-quota", "rejected"})
 """Verdicts on a schedule that was refused."""
 
 

@@ -9,7 +9,7 @@
 | `desk.py` | the bounded threads in which all work is done |
 | `problems.py` | errors as problem+json |
 | `models.py` | what goes in and out |
-| `reads.py`, `pending.py`, `writes.py`, `dead.py`, `pauses.py` | the routes |
+| `reads.py`, `pending.py`, `writes.py`, `dead.py`, `pauses.py`, `limits.py` | the routes |
 | `page.py` | `/docs`: the document as a page, without any script or network |
 
 Not here: what a look-up or a redrive is (`delayd.cluster`, `delayd.client`): the command line does

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from delayd.errors import DelaydError
 from delayd.node.monitoring.api.dead import add_dead
 from delayd.node.monitoring.api.intake import PREFIX, is_of_api, refuse_strange_parameters
+from delayd.node.monitoring.api.limits import add_limits
 from delayd.node.monitoring.api.live import add_live
 from delayd.node.monitoring.api.models import Problem
 from delayd.node.monitoring.api.page import HEADERS, page
@@ -52,6 +53,7 @@ def add_api(app: FastAPI, services: Services) -> None:
     add_pending(api, services)
     add_dead(api, services)
     add_pauses(api, services)
+    add_limits(api, services)
     add_live(api, services)
     add_writes(api, services)
     add_reads(api, services)

@@ -280,6 +280,7 @@ class ClusterView(BaseModel):
     shards: list[ShardView]
     failing_targets: list[FailingTargetView]
     paused: list[dict[str, Any]]
+    limits: list[dict[str, Any]]
     lateness: list[LatenessView]
     failovers: list[FailoverView]
     """The newest first, at most 20."""

@@ -90,6 +90,7 @@ STATUS_CODES: Final[Mapping[str, int]] = {
     "request-refused": HTTPStatus.UNPROCESSABLE_ENTITY,
     "config": HTTPStatus.UNPROCESSABLE_ENTITY,
     "pause": HTTPStatus.CONFLICT,
+    "quota": HTTPStatus.CONFLICT,
     "not-scheduled": HTTPStatus.BAD_GATEWAY,
     "outcome-unknown": HTTPStatus.GATEWAY_TIMEOUT,
     "verdict-unknown": HTTPStatus.GATEWAY_TIMEOUT,

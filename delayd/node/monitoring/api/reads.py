@@ -123,6 +123,7 @@ def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
             if reader.covers(each["topic"])
         ],
         paused=[each for each in report["paused"] if reader.covers(each["topic"])],
+        limits=[each for each in report["limits"] if reader.covers(each["topic"])],
         lateness=[
             LatenessView(**each) for each in report["lateness"] if reader.covers(each["topic"])
         ],

@@ -30,6 +30,7 @@ export function showEvent(event) {
   );
   showFailing(cluster.failing_targets);
   showPaused(cluster.paused);
+  showLimits(cluster.limits);
   showEvents(leader?.cancel_on);
   showLateness(cluster.lateness);
   showFailovers(cluster.failovers);
@@ -160,6 +161,21 @@ function showPaused(targets) {
     targets.length ? ["target", "state", "since", "until", "a second, then"] : [],
     targets.map((each) => [
       each.topic, each.state, time(each.since_ms), time(each.until_ms), each.rate.toLocaleString(),
+    ]),
+  );
+}
+
+function showLimits(targets) {
+  table(
+    at("limits"),
+    targets.length ? many(targets.length, "target") : "None: any number may be pending.",
+    targets.length ? ["target", "state", "pending", "limit", "full since"] : [],
+    targets.map((each) => [
+      each.topic,
+      each.state,
+      each.pending.toLocaleString(),
+      each.max_pending.toLocaleString(),
+      each.full_since_ms === null ? "" : time(each.full_since_ms),
     ]),
   );
 }

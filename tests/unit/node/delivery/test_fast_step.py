@@ -14,6 +14,7 @@ from one_node import OneNode, nodes_in
 from delayd.bus import Ack, Headers
 from delayd.bus.flat import Outgoing, send_each
 from delayd.node.delivery.flat_step import FlatStep
+from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.targets.quarantine import Quarantine
@@ -25,6 +26,7 @@ from delayd.wheel import Entry, Frame, FrameKind
 from delayd.wheel.frame import HEADER_BYTES, encode, read_body
 from replication.delivery_queue import Plan
 from replication.frontier import stand_still
+from replication.quotas import Quotas
 from replication.settings import RECEIPTS_ALL
 from replication.smoothing import Smoothing
 
@@ -89,7 +91,8 @@ def write(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node.replica, "settings", replace(node.settings, **changed))  # type: ignore[arg-type]
         smoothing = Smoothing(node.rates, {}, node.settings.max_delay_ms)
-        writer = StepWriter(context, producer, smoothing, plan)
+        orders = OrderStep(smoothing, Quotas({}), (), node.replica.limits, plan.now_ms)
+        writer = StepWriter(context, producer, plan, orders)
     pieces = [Piece(frames[:7], 0), Piece(frames[7:], 0)]
     if flat_step is None:
         writer.write(StepContent(pieces))

@@ -23,6 +23,7 @@ REPORT: dict[str, Any] = {
     "shards": [{"shard": 0, "leader": "a", **SHARD}],
     "problems": [*(hangs("a", each) for each in SPARED), "disk"],
     "failing_targets": [],
+    "limits": [{"topic": topic, "state": "open"} for topic in ("billing", "orders")],
     "paused": [{"topic": topic, "state": "paused"} for topic in ("billing", "orders")],
     "failovers": [],
     "clocks": [],
@@ -92,6 +93,7 @@ def test_a_token_for_some_targets_is_told_of_no_other() -> None:
     seen = cluster_view(REPORT, mine).model_dump_json()
     assert "billing" not in seen and "messages for orders/1 wait" in seen and "disk" in seen
     assert [each["topic"] for each in cluster_view(REPORT, mine).paused] == ["orders"]
+    assert [each["topic"] for each in cluster_view(REPORT, mine).limits] == ["orders"]
     everything = cluster_view(REPORT, ANONYMOUS).model_dump()
     assert everything["problems"] == REPORT["problems"]
     assert everything["nodes"] == REPORT["nodes"] and len(everything["lateness"]) == 2

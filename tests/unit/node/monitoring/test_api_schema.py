@@ -26,6 +26,7 @@ OPERATIONS = (
     *("count_pending", "count_matching", "list_pending"),
     *("schedule", "schedule_many", "replace", "debounce", "cancel", "fire", "reschedule"),
     *("list_dead", "show_dead", "redrive"),
+    *("target_limits", "limit_target", "unlimit_target"),
     *("paused_targets", "pause_target", "resume_target"),
 )
 

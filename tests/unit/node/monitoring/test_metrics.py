@@ -26,6 +26,7 @@ from delayd.node.monitoring.metrics import PROCESS_METRICS, Exposition
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from replication.election_facts import ResignReason, State
+from replication.quotas import Quota
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
@@ -93,6 +94,7 @@ FIGURES: dict[str, Any] = {
     "comparisons.repairer.has_failed": True,
     "comparisons.repairer.counts": {"repaired": 3, "failed": 2},
     "paused_s": lambda: {"orders": 90.5},
+    "quotas": lambda: {"orders": Quota(50, 40, 7, 1, 1)},
     "loop_ages_ms": lambda: {"ingest": 50, "delivery": 1_250},
     "checkpoint_age_ms": lambda: 700,
 }
@@ -208,6 +210,7 @@ def test_each_figure_of_a_node_is_shown_by_some_metric() -> None:
         "delivery.led": (),
         "delivery.spared_partitions": (),
         "paused_s": dict,
+        "quotas": dict,
         "loop_ages_ms": lambda: {"ingest": 1, "delivery": 2},
         "unready": lambda: "why",
         "kafka_problem": "away",

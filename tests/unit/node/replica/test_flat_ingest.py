@@ -29,6 +29,7 @@ from delayd.node.replica.flat_ingest import PLAIN_RUN_MIN, FlatIngest
 from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.request import RequestLimits, parse
 from delayd.request.headers import size_of
+from delayd.request.quotas import gate_record
 from delayd.runtime import native
 from delayd.runtime.native.packing import (
     PACKED_MAX,
@@ -40,6 +41,7 @@ from delayd.runtime.native.packing import (
 from replication.frontier import Frontier, first_frontier
 from replication.ingest import LogState
 from replication.log_time import PROOF_TRAILS, log_time_after
+from replication.quotas import Gate
 from replication.rank import Rank
 from replication.settings import DAY_MS
 
@@ -80,6 +82,37 @@ def test_what_is_not_plain_is_left_to_python_in_its_place(pair: Pair, what: str)
     assert pair.runs - before == 2
     pair.take([odd, *PLAIN[:-1], odd, *PLAIN])
     assert pair.runs - before == 3, "fewer in a row are not worth a call"
+
+
+@pytest.mark.parametrize("several", [True, False], ids=["in one batch", "in several"])
+def test_what_is_for_a_full_topic_is_refused_on_every_path(new_pair: Pair, several: bool) -> None:
+    """Behind a gate of its partition, and before the next one.
+
+    Rules: quota-refused
+    """
+    limits = new_pair.listed.limits
+
+    def gate(is_full: bool) -> Record:
+        said = Gate("orders", APPEND_MS, is_full, 5, 5)
+        return a_record(gate_record(1, said, limits).headers, 0, None, None)
+
+    keyed = [
+        a_record([*FAST["delay"], ("delayd-id", key)], 0, key)
+        for key in (b"%d" % number for number in range(1_000))
+        if partition_of(key, PARTITIONS) == 1
+    ]
+    other = [a_record([("delayd-topic", b"bills"), *FAST["delay"][1:]])] * PLAIN_RUN_MIN
+    elsewhere = [each._replace(partition=0) for each in PLAIN]
+    full = [*PLAIN, *keyed[:3], *other, *keyed[3:5], *elsewhere, *PLAIN[:3]]
+    records = [*PLAIN, gate(True), *full, gate(False), *PLAIN, *keyed[5:8]]
+    for some in [records] if several else [[each] for each in records]:
+        new_pair.take(some)
+    topics = new_pair.flat.wheel.counts.topics
+    stored = {"orders": 2 * len(PLAIN) + 3 + len(elsewhere), "bills": len(other)}
+    assert topics == stored
+    replies = new_pair.flat.wheel.pending_replies([0] * PARTITIONS)
+    assert len(replies) == len(PLAIN) + 5 + 3
+    assert new_pair.flat.limits.full == new_pair.listed.limits.full == {}
 
 
 @settings(max_examples=100, deadline=None)

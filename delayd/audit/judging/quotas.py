@@ -1,0 +1,338 @@
+"""Quotas of targets: what orders and gates say, which requests they refuse, and whether the steps
+that wrote them had to.
+
+A gate in a partition of the buffer says that a target is full, or open, behind it. So the log alone
+tells which requests are refused. Why a target is full only its master knows, which has counted what
+was pending in its wheel. That count is bounded by the log: what the step had passed and what no
+later marker killed was pending at least, what stands before the gate and was not killed below the
+frontier was at most. Source: docs/design/audit.md, "Quotas".
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds, LoggedQuota
+from delayd.audit.judging.columns import PLACE, findings, is_true, source_text, table_of
+from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.links import cursor_in
+from delayd.audit.tables import FINDINGS, GATES, REFUSALS, REQUESTS, SAID
+from replication.holds import ORDER_AGE_MS_MAX
+from replication.quotas import MAX_PENDING_MAX, QUOTAS_MAX, Quota, opens_at
+from replication.settings import Settings
+
+_NUMBER: Final = "([0-9]{1,15})"
+_SAID: Final = (
+    rf"\A(limit/{_NUMBER}/{_NUMBER}|(full|open)/{_NUMBER}/{_NUMBER}/{_NUMBER})"
+    r"/([a-zA-Z0-9._-]{1,249})\z"
+)
+_TOPIC: Final = 8
+_ADDING: Final = ("schedule", "replace", "debounce", "redrive")
+"""Requests that would add a message."""
+_KEPT: Final = frozenset(
+    {*PLACE, "append_ms", "log_ms", "op", "asked_op", "reason", "id", "record_hash", "is_steady"}
+)
+"""What REQUESTS have of a reject."""
+GATES_MAX: Final = 500
+"""Gates of a step that are judged, of each target: those written last."""
+
+Full = Mapping[tuple[int, str], int]
+"""Quotas of targets that are full, by partition and target."""
+
+
+def _part(group: int) -> Column:
+    return F.regexp_extract(F.col("control.quota"), _SAID, group)
+
+
+def quota_reason(settings: Settings) -> Column:
+    """Return why an order or a gate is refused, empty if it is not; null of what is none."""
+    numbers = {group: _part(group).try_cast("bigint") for group in (2, 3, 5, 6, 7)}
+    at_ms, topic = F.coalesce(numbers[2], numbers[5]), _part(_TOPIC)
+    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions))
+    is_order = F.col("control.quota").startswith("limit/")
+    is_good = (
+        F.lit(settings.shards == 1)
+        & F.col("control.quota").rlike(_SAID)
+        & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
+        & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
+        & (~is_order | ((home == F.col("partition")) & (numbers[3] <= MAX_PENDING_MAX)))
+    )
+    reason = F.when(~F.col("knows_moves"), "unknown-header").when(~is_true(is_good), "bad-proof")
+    return F.when(F.col("control.quota").isNotNull(), F.coalesce(reason, F.lit("")))
+
+
+def quotas_of(requests: DataFrame) -> tuple[LoggedQuota, ...]:
+    """Return the orders and gates among the requests."""
+    found = []
+    for row in requests.where("op in ('quota', 'gate')").select(*PLACE, "ordered").collect():
+        kind, at_ms, *numbers, topic = row.ordered.split("/")
+        pending, max_pending = (0, *map(int, numbers))[-2:]
+        place = row.partition, row.offset
+        found.append(LoggedQuota(*place, kind, topic, int(at_ms), pending, max_pending))
+    return tuple(sorted(found))
+
+
+def full_after(said: Iterable[LoggedQuota], full: Full) -> dict[tuple[int, str], int]:
+    """Return the targets that are full behind all of these, which come after `full`."""
+    after = dict(full)
+    for each in said:
+        if each.kind == "full":
+            after[each.partition, each.topic] = each.max_pending
+        elif each.kind == "open":
+            after.pop((each.partition, each.topic), None)
+    return after
+
+
+def full_at(quotas: Mapping[str, Quota], partitions: int) -> dict[tuple[int, str], int]:
+    """Return the targets that are full by a frontier, of which nothing more is known."""
+    return {
+        (partition, topic): quota.max_pending
+        for topic, quota in quotas.items()
+        for partition in range(partitions)
+        if quota.is_full
+    }
+
+
+def full_of(lines: Iterable[tuple[int, str, int]]) -> dict[tuple[int, str], int]:
+    """Return the targets that are full, as lines of partition, target and quota say."""
+    return {(partition, topic): most for partition, topic, most in lines}
+
+
+def refused_by(
+    requests: DataFrame, said: Iterable[LoggedQuota], full: Full | None = None
+) -> DataFrame:
+    """Return REQUESTS, in which those for a full target are rejects. `said`: the gates among them;
+    `full`: what is full before."""
+    since = dict.fromkeys(full or {}, -1)
+    rows: list[tuple[int, str, int, int | None]] = []
+    for each in said:
+        place = each.partition, each.topic
+        if each.kind == "full":
+            since.setdefault(place, each.offset)
+        elif each.kind == "open" and place in since:
+            rows.append((*place, since.pop(place), each.offset))
+    rows += [(*place, offset, None) for place, offset in since.items()]
+    if not rows:
+        return requests
+    refusals = F.broadcast(table_of(requests.sparkSession, REFUSALS, rows))
+    is_there = (
+        (F.col("partition") == F.col("full_in"))
+        & (F.col("topic") == F.col("full_of"))
+        & (F.col("offset") > F.col("full_from"))
+        & (F.col("full_to").isNull() | (F.col("offset") < F.col("full_to")))
+        & F.col("op").isin(*_ADDING)
+    )
+    joined = requests.join(refusals, is_there, "left")
+    is_over = F.col("full_in").isNotNull()
+    told = F.when(is_true(F.col("is_told")), source_text())
+    of_reject = {
+        "op": F.lit("reject"),
+        "asked_op": F.col("op"),
+        "reason": F.lit("over-quota"),
+        "id": F.coalesce("id", "redrive", told),
+        "attempt": F.lit(0),
+        "origin": F.col("offset"),
+    }
+    columns = []
+    for field in REQUESTS.fields:
+        kept = F.col(field.name) if field.name in _KEPT else F.lit(None)
+        changed = of_reject.get(field.name, kept).cast(field.dataType)
+        columns.append(F.when(is_over, changed).otherwise(F.col(field.name)).alias(field.name))
+    return joined.select(*columns)
+
+
+def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return what is wrong with quotas, as FINDINGS. `links` is links_of the frontiers."""
+    spark = links.sparkSession
+    steps = links.where("is_sound").select(
+        *("offset", "step", "now_ms", "offsets", "cursor", "lanes", "quotas"), "old"
+    )
+    named = steps.select("*", F.explode("quotas").alias("topic", "quota"))
+    if not bounds.quotas and named.isEmpty():  # as a rule
+        return table_of(spark, FINDINGS)
+    rows = [
+        (q.partition, q.offset, q.kind, q.topic, q.at_ms, q.pending, q.max_pending)
+        for q in bounds.quotas
+    ]
+    said = table_of(spark, SAID, rows)
+    wrong = (
+        _of_orders(named, said, bounds)
+        .unionByName(_of_missing(steps, said))
+        .unionByName(_of_states(named))
+        .unionByName(_of_gates(steps, bounds))
+        .unionByName(_of_counts(steps, logged, bounds))
+    )
+    place = {"topic": F.lit(bounds.settings.frontier.name)}
+    return findings(
+        wrong.groupBy("topic", "why")
+        .agg(F.min_by("reason", "offset").alias("reason"), F.min("offset").alias("offset"))
+        .drop("topic"),
+        {Fault.FRONTIER_QUOTA: F.col("reason")},
+        "offset",
+        **place,
+        partition=F.lit(0),
+    )
+
+
+def _found(rows: DataFrame, why: Column, text: Column) -> DataFrame:
+    kept = rows.where(why.isNotNull())
+    return kept.select("offset", "topic", why.alias("why"), text.alias("reason"))
+
+
+def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return quotas that the order which they name does not set."""
+    orders = F.broadcast(said.where("kind = 'limit'"))
+    max_pending, at = (F.get("quota", F.lit(n)) for n in (0, 2))
+    joined = named.join(orders, (F.col("about") == F.col("topic")) & (F.col("at") == at), "left")
+    home = F.pmod(F.crc32(F.col("topic").cast("binary")), F.lit(bounds.settings.partitions))
+    starts = F.array(*map(F.lit, bounds.buffer_starts))
+    is_trimmed = at < F.get(starts, home.cast("int"))
+    why = (
+        F.when(F.col("at").isNull(), F.when(~is_trimmed, "no order is there in the buffer"))
+        .when(F.col("at") >= F.get("offsets", F.col("home")), "its order was not passed yet")
+        .when(max_pending != F.col("most"), "its order says another number")
+    )
+    text = F.format_string(
+        "step %d has a quota of %s by an order at %d: %s", "step", "topic", at, why
+    )
+    return _found(joined, why, text)
+
+
+def _of_missing(steps: DataFrame, said: DataFrame) -> DataFrame:
+    """Return orders that a step has passed and not obeyed."""
+    orders = said.where("kind = 'limit'")
+    later = orders.select(F.col("about").alias("again"), F.col("at").alias("next"))
+    nexts = (
+        orders.join(
+            later, (F.col("again") == F.col("about")) & (F.col("next") > F.col("at")), "left"
+        )
+        .groupBy(*orders.columns)
+        .agg(F.min("next").alias("next"))
+    )
+    reached = F.get("offsets", F.col("home"))
+    is_last = (F.col("at") < reached) & (F.col("next").isNull() | (F.col("next") >= reached))
+    quotas = F.coalesce("quotas", F.create_map().cast("map<string, array<bigint>>"))
+    has = F.map_contains_key(quotas, F.col("about"))
+    why = F.when(
+        (F.col("most") > 0) & ~has & (F.size(quotas) < QUOTAS_MAX), "which has none there"
+    ).when((F.col("most") == 0) & has, "which has one there all the same")
+    text = F.format_string(
+        "step %d has passed the order at %d about the quota of %s, %s", "step", "at", "about", why
+    )
+    return _found(
+        steps.join(F.broadcast(nexts), is_last).withColumn("topic", F.col("about")), why, text
+    )
+
+
+def _of_states(named: DataFrame) -> DataFrame:
+    """Return steps by whose own count a target is full that is not, or the reverse."""
+    most, pending, full_ms = (F.get("quota", F.lit(n)) for n in (0, 1, 3))
+    free = F.greatest(F.lit(1).cast("bigint"), F.floor(most / 10))
+    # An order that this step passes counts from the next one on.
+    before = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
+    is_known = before.eqNullSafe(F.get("quota", F.lit(2)))
+    why = F.when(is_known & (full_ms == 0) & (pending >= most), "not full").when(
+        is_known & (full_ms > 0) & (pending <= most - free), "full"
+    )
+    text = F.format_string(
+        "step %d has counted %d messages pending for %s, whose quota is %d, and it is %s",
+        *("step", pending, "topic", most, why),
+    )
+    return _found(named, why, text)
+
+
+def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return gates that no step has written so, and steps that did not write them everywhere."""
+    spark, partitions = steps.sparkSession, bounds.settings.partitions
+    written: defaultdict[tuple[str, str, int, int, int], dict[int, int]] = defaultdict(dict)
+    for q in bounds.quotas:
+        if q.kind != "limit":
+            written[q.topic, q.kind, q.at_ms, q.pending, q.max_pending][q.partition] = q.offset
+    rows = [(*gate, len(places), max(places.values())) for gate, places in written.items()]
+    gates = F.broadcast(table_of(spark, GATES, rows))
+    quota = F.try_element_at("quotas", F.col("about"))
+    full_ms, pending = F.get(quota, F.lit(3)), F.get(quota, F.lit(1))
+    is_said = F.when(F.col("kind") == "full", full_ms > 0).otherwise(
+        quota.isNull() | (full_ms == 0)
+    ) & (quota.isNull() | (pending == F.col("counted")))
+    by_step = gates.join(steps, F.col("at_ms") == F.col("now_ms"), "left").groupBy(*gates.columns)
+    judged = by_step.agg(
+        F.max(is_true(is_said)).alias("is_said"),
+        F.min("step").alias("step"),
+        F.min("offset").alias("offset"),
+    )
+    is_whole = F.col("places") == partitions
+    why = F.when(F.col("step").isNotNull() & ~F.col("is_said"), "no step says so").when(
+        ~is_whole & F.lit(not any(bounds.buffer_starts)), "it is not in every partition"
+    )
+    text = F.format_string(
+        "at %d the log says that %s is %s, with %d pending: %s",
+        *("at_ms", "about", "kind", "counted", why),
+    )
+    return _found(
+        judged.withColumn("topic", F.col("about")).withColumn(
+            "offset", F.coalesce("offset", F.lit(bounds.cuts[0].offset))
+        ),
+        why,
+        text,
+    )
+
+
+def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return gates whose count is not what may have been pending."""
+    spark = steps.sparkSession
+    written: defaultdict[tuple[str, str, int, int, int], dict[int, int]] = defaultdict(dict)
+    for q in bounds.quotas:
+        if q.kind != "limit" and q.max_pending:
+            written[q.topic, q.kind, q.at_ms, q.pending, q.max_pending].setdefault(
+                q.partition, q.offset
+            )
+    whole = [gate for gate, places in written.items() if len(places) == bounds.settings.partitions]
+    newest = sorted(whole, key=lambda gate: gate[2])[-GATES_MAX:]
+    rows = [
+        (topic, at_ms, pending, [offset for _, offset in sorted(written[gate].items())])
+        for gate in newest
+        for topic, _, at_ms, pending, _ in [gate]
+    ]
+    schema = "about string, at_ms bigint, counted bigint, gates array<bigint>"
+    gates = spark.createDataFrame(rows, schema)
+    lane = F.pmod(F.crc32(F.col("about").cast("binary")), F.lit(bounds.settings.lanes))
+    # K of the step: what is in its second, or later, was counted.
+    cursor = cursor_in(F.struct("lanes", "cursor"), lane.cast("string"))
+    placed = gates.join(steps, F.col("at_ms") == F.col("now_ms")).select(
+        *("about", "at_ms", "counted", "gates", "offset", "step"),
+        F.col("offsets").alias("reached"),
+        (F.floor(F.get(cursor, F.lit(0)) / 1000) * 1000).alias("since_ms"),
+    )
+    stored = logged.where("stored").select(
+        F.col("partition").alias("m_partition"),
+        F.col("offset").alias("m_offset"),
+        *("topic", "rank_ms"),
+        # What a reschedule holds is not counted.
+        F.when(is_true(F.col("is_held")), -1).otherwise(F.col("killed_by")).alias("killed_by"),
+    )
+    partition = F.col("m_partition").cast("int")
+    gate, reached = F.get("gates", partition), F.get("reached", partition)
+    killed_by = F.coalesce("killed_by", F.lit(1 << 62))
+    is_counted = (F.col("topic") == F.col("about")) & (F.col("rank_ms") >= F.col("since_ms"))
+    joined = F.broadcast(placed).join(stored, is_counted & (F.col("m_offset") < gate), "left")
+    counted = joined.groupBy(*("about", "at_ms", "counted", "offset", "step")).agg(
+        F.count_if(F.col("m_offset").isNotNull() & (killed_by >= reached)).alias("most"),
+        F.count_if((F.col("m_offset") < reached) & (killed_by >= gate)).alias("least"),
+    )
+    is_trimmed = any(bounds.buffer_starts)
+    is_wrong = (F.col("counted") < F.col("least")) | (
+        (F.col("counted") > F.col("most")) & F.lit(not is_trimmed)
+    )
+    text = F.format_string(
+        "step %d has counted %d messages pending for %s, and by the log there were %d to %d",
+        *("step", "counted", "about", "least", "most"),
+    )
+    why = F.when(is_wrong, F.concat(F.lit("count "), F.col("at_ms").cast("string")))
+    return _found(counted.withColumn("topic", F.col("about")), why, text)
+
+
+assert opens_at(25) == 23 and opens_at(3) == 2, "what _of_states computes anew"

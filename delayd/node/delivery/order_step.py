@@ -1,0 +1,55 @@
+"""What one step makes of operators' orders about target topics, and of quotas.
+
+Not here: what orders say (`replication.holds`, `replication.quotas`), how messages wait
+(`replication.smoothing`).
+Source: docs/design/pauses.md, docs/design/quotas.md.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from delayd.request import BufferRecord, RequestLimits, order_of, quota_of
+from delayd.request.quotas import gate_record
+from delayd.wheel import Frame
+from replication.quotas import Gate, Quotas
+from replication.smoothing import Smoothing
+
+
+class OrderStep:
+    """Of one step: made for it, and thrown away with it."""
+
+    def __init__(
+        self,
+        smoothing: Smoothing,
+        quotas: Quotas,
+        gates: Sequence[Gate],
+        limits: RequestLimits,
+        now_ms: int,
+    ) -> None:
+        """`gates`: what the step says of topics that are full, or not any more."""
+        self.smoothing = smoothing
+        self._quotas = quotas
+        self._gates = [*gates]
+        self._limits = limits
+        self._now_ms = now_ms
+        self.count = 0
+        """Orders that the step has passed."""
+
+    def obey(self, replies: Sequence[Frame]) -> None:
+        """Obey the orders among the replies that the step passes."""
+        for frame in replies:
+            if (order := order_of(frame.body)) is not None:
+                self.smoothing.obey(order, frame.offset, self._now_ms)
+            elif (quota := quota_of(frame.body)) is not None:
+                opened = self._quotas.obey(quota, frame.offset, self._now_ms)
+                if opened:  # what the step has counted before is over
+                    others = [gate for gate in self._gates if gate.topic != quota.topic]
+                    self._gates = [*others, *opened]
+            else:
+                continue
+            self.count += 1
+
+    def gate_records(self) -> Iterator[BufferRecord]:
+        """Yield what says in every partition which topics are full, or open, from there on."""
+        for gate in self._gates:
+            for partition in range(self._limits.partitions):
+                yield gate_record(partition, gate, self._limits)

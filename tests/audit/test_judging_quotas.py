@@ -1,0 +1,191 @@
+"""Quotas, as an audit sees them: what is refused for a full target is no finding; a gate that no
+count justifies is, and a quota that is not as ordered.
+
+Source: docs/design/audit.md, "Quotas".
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from audited import Tables, fates, findings_of, others_of, tables_of
+from plans import Plan
+from pyspark.sql import Row, SparkSession
+from world import START_MS, World
+from written import LIMITS, History, Written
+
+from delayd.bus import Headers
+from delayd.request import quota_record
+from delayd.request.quotas import gate_record
+from replication.quotas import Gate, QuotaOrder
+
+COUNT = 40
+QUOTA = 6
+
+
+def ordered(world: World, at_ms: int, max_pending: int, off_ms: int = 0) -> Written:
+    order = QuotaOrder("orders", START_MS + at_ms - off_ms, max_pending)
+    partition, key, value, headers = quota_record(order, LIMITS)
+    return world.send(at_ms, key, value, headers, partition)
+
+
+def played() -> History:
+    """A quota that is set, raised and cleared, with messages all the time, some of them cancelled
+    and replaced; an order that came too late, and one without a proof."""
+    world = World()
+    plan = Plan(world)
+    for number in range(COUNT):
+        at_ms = 600 + 250 * number
+        if number % 3:
+            plan.schedule("plain", at_ms, at_ms + 3_000, key=None)
+        else:
+            plan.named("named", at_ms, f"id-{number}", at_ms + 3_000)
+        plan.schedule("mails", at_ms, at_ms + 3_000, topic="mails")
+        if number % 6 == 3:
+            plan.named("cancelled", at_ms + 120, f"id-{number}", op="cancel")
+        if number % 9 == 0:
+            plan.named("replaced", at_ms + 120, f"id-{number}", at_ms + 4_000, op="replace")
+    ordered(world, 500, QUOTA)
+    ordered(world, 5_000, QUOTA + 3)
+    ordered(world, 9_000, 0)
+    ordered(world, 2_000, 1, off_ms=301_000)
+    forged: Headers = [("delayd-quota", b"full/1/2/3/mails"), ("delayd-proof", b"0" * 64)]
+    world.send(3_000, None, None, forged, 0)
+    return world.run()
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> Tables:
+    """Of what was played, before anything is planted in it."""
+    return tables_of(spark, played())
+
+
+def said(history: History, kind: str) -> list[Written]:
+    texts = [(each, each.header("delayd-quota") or "") for each in history.buffer]
+    return [each for each, text in texts if text.startswith(kind)]
+
+
+def test_what_is_refused_for_a_full_target_is_no_finding(tables: Tables) -> None:
+    history = played()
+    reasons = Counter(each.header("delayd-reason") or "" for each in history.dead)
+    assert reasons["over-quota"] > 10 and reasons["bad-proof"] == 2
+    assert len(said(history, "full/")) > 3 < len(said(history, "open/"))
+    assert findings_of(tables, history) == set()
+    assert others_of(tables, history) == []
+    found = fates(tables)
+    assert found["rejected"] == reasons.total() and "lost" not in found
+    verdicts = [json.loads(each.value or b"")["verdict"] for each in history.receipts]
+    assert "over-quota" in verdicts
+
+
+def stated(each: Written) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(each.value or b"")
+    return found
+
+
+def changed(tables: Tables, change: Callable[[dict[str, Any]], None], full: bool) -> list[Row]:
+    """What is found when a step says something else of quotas, one at which a target is full, or
+    one at which it is open."""
+    history = played()
+    named = [each for each in history.frontier if "quotas" in stated(each)]
+    like = [each for each in named if bool(stated(each)["quotas"]["orders"][3]) is full]
+    each = like[len(like) // 2]
+    fields = stated(each)
+    change(fields)
+    each.value = json.dumps(fields, separators=(",", ":")).encode()
+    return [row for row in others_of(tables, history) if row.fault.startswith("frontier")]
+
+
+def drop(fields: dict[str, Any]) -> None:
+    del fields["quotas"], fields["needs"]
+    fields["format"] = 2
+
+
+def larger(fields: dict[str, Any]) -> None:
+    fields["quotas"]["orders"][0] += 1_000
+
+
+def other_order(fields: dict[str, Any]) -> None:
+    fields["quotas"]["orders"][2] += 1_000
+
+
+def other_topic(fields: dict[str, Any]) -> None:
+    fields["quotas"]["mails"] = fields["quotas"]["orders"]
+
+
+def more(fields: dict[str, Any]) -> None:
+    fields["quotas"]["orders"][1] += 1_000
+
+
+def none(fields: dict[str, Any]) -> None:
+    fields["quotas"]["orders"][1] = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "full", "text"),
+    [
+        (drop, False, "which has none there"),
+        (larger, False, "says another number"),
+        (other_order, False, "no order is there"),
+        (other_topic, False, "no order is there"),
+        (more, False, "and it is not full"),
+        (none, True, "and it is full"),
+    ],
+)
+def test_quotas_that_are_not_as_ordered_or_counted_are_found(
+    tables: Tables, change: Callable[[dict[str, Any]], None], full: bool, text: str
+) -> None:
+    found = changed(tables, change, full)
+    assert {row.fault for row in found} == {"frontier-quota"}
+    assert any(text in row.reason for row in found), found
+
+
+def test_a_quota_that_is_none_is_broken(tables: Tables) -> None:
+    found = changed(tables, lambda fields: fields["quotas"]["orders"].append(1), True)
+    assert [row.fault for row in found] == ["frontier-broken"]
+    assert "its quotas are none" in found[0].reason
+
+
+def restated(history: History, pending: int) -> str:
+    """Let the first step by which the target is full say in each partition that so many were
+    pending; return when that was."""
+    text = said(history, "full/")[0].header("delayd-quota") or ""
+    _, at_ms, _, most, topic = text.split("/")
+    gate = Gate(topic, int(at_ms), True, pending, int(most))
+    for each in said(history, "full/"):
+        if each.header("delayd-quota") == text:
+            each.headers[:] = gate_record(each.partition, gate, LIMITS).headers
+    return at_ms
+
+
+def test_a_gate_that_no_step_has_written_is_found(spark: SparkSession, tables: Tables) -> None:
+    history = played()
+    restated(history, 99)
+    rows = others_of(tables_of(spark, history), history)
+    reasons = [row.reason for row in rows if row.fault == "frontier-quota"]
+    assert any("no step says so" in reason for reason in reasons), rows
+
+
+def test_a_count_that_the_log_contradicts_is_found(spark: SparkSession) -> None:
+    """A master that believes a target to be full that is not, and says so everywhere."""
+    history = played()
+    at_ms = restated(history, 99)
+    for frontier in history.frontier:
+        fields = stated(frontier)
+        if fields["now_ms"] == int(at_ms):
+            fields["quotas"]["orders"][1] = 99
+            frontier.value = json.dumps(fields, separators=(",", ":")).encode()
+    rows = others_of(tables_of(spark, history), history)
+    assert any("by the log there were" in row.reason for row in rows), rows
+
+
+def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> None:
+    """What was refused behind it was refused for nothing."""
+    history = played()
+    [gate] = said(history, "full/")[:1]
+    history.buffer.remove(gate)
+    tables = tables_of(spark, history)
+    rows = others_of(tables, history)
+    assert any("it is not in every partition" in row.reason for row in rows), rows

@@ -1,0 +1,172 @@
+"""What must hold of quotas, judged from the records: docs/design/quotas.md read anew."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from simulation_checker import Checker
+
+AGE_MS_MAX = 300_000
+ADDING = ("schedule", "replace", "debounce")
+
+
+class Said(NamedTuple):
+    """What a record says of a quota."""
+
+    partition: int
+    offset: int
+    kind: str
+    topic: str
+    at_ms: int
+    pending: int
+    max_pending: int
+
+
+class QuotasInLog:
+    """The orders and gates of the buffer, in the order of each partition."""
+
+    def __init__(self, written: Mapping[tuple[int, int], bool]) -> None:
+        """`written`: by people; an order, or what only looks like one."""
+        self._written = written
+        self.said: list[Said] = []
+        self._full: set[tuple[int, str]] = set()
+        self.over: set[str] = set()
+        """Sources of the requests that are refused."""
+
+    def read(
+        self, partition: int, offset: int, append_ms: int, headers: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Note what a record says of quotas; return the headers that say what becomes of it."""
+        text = headers.get("delayd-quota")
+        if text is None:
+            return self._asked(partition, offset, headers)
+        kind, at_ms, *numbers, topic = text.split("/")
+        is_true = self._written.get((partition, offset), kind != "limit")
+        if not is_true or abs(append_ms - int(at_ms)) > AGE_MS_MAX:
+            return {"delayd-op": "schedule", "expects": "answer"}
+        pending, most = (0, *map(int, numbers))[-2:]
+        self.said.append(Said(partition, offset, kind, topic, int(at_ms), pending, most))
+        if kind == "full":
+            self._full.add((partition, topic))
+        elif kind == "open":
+            self._full.discard((partition, topic))
+        return {"delayd-op": "quota"}
+
+    def _asked(self, partition: int, offset: int, headers: Mapping[str, str]) -> dict[str, str]:
+        place = partition, headers.get("delayd-topic", "")
+        is_own = "delayd-continues" in headers or "delayd-settles" in headers
+        is_adding = headers.get("delayd-op", "schedule") in ADDING and not is_own
+        if place not in self._full or not is_adding or headers.get("expects") == "answer":
+            return {}
+        self.over.add(f"{partition}/{offset}")
+        return {"delayd-op": "schedule", "expects": "answer"}
+
+
+class QuotasChecker:
+    """Part of the checker of a run."""
+
+    def __init__(self, judge: Checker, log: QuotasInLog) -> None:
+        self._judge = judge
+        self._log = log
+        self.seen: Counter[str] = Counter()
+
+    def check(self) -> None:
+        """Check that each step has the quotas that were ordered, and that each gate is in all
+        partitions, as the step that wrote it says, and true."""
+        gates: defaultdict[tuple[str, int, str], dict[int, Said]] = defaultdict(dict)
+        for said in self._log.said:
+            if said.kind != "limit":
+                group = gates[said.topic, said.at_ms, said.kind]
+                assert said.partition not in group, said
+                group[said.partition] = said
+        quotas: dict[str, list[int]] = {}
+        for index, step in enumerate(self._judge.steps):
+            before = self._judge.steps[index - 1].offsets if index else [0] * len(step.offsets)
+            was = quotas
+            ordered = set()
+            named = {topic: [quota[0], quota[2]] for topic, quota in quotas.items()}
+            for said in self._log.said:
+                home = crc32(said.topic.encode()) % len(step.offsets)
+                passed = before[said.partition] <= said.offset < step.offsets[said.partition]
+                if said.kind == "limit" and passed:
+                    assert said.partition == home
+                    ordered.add(said.topic)
+                    self.seen["set" if said.max_pending else "cleared"] += 1
+                    named[said.topic] = [said.max_pending, said.offset]
+                    if not said.max_pending:
+                        del named[said.topic]
+            quotas = step.fields.get("quotas", {})
+            where = f"step {step.fields['step']}"
+            assert {topic: [q[0], q[2]] for topic, q in quotas.items()} == named, where
+            for topic in {*quotas, *was}:
+                now = quotas.get(topic)
+                changed = self._check_state(where, topic, was.get(topic), now, ordered)
+                kind = "full" if now and now[3] else "open"
+                written = gates.pop((topic, step.fields["now_ms"], kind), {})
+                if changed:
+                    self.seen[changed] += 1
+                    assert len(written) == len(step.offsets), f"{where}: {topic} {written}"
+                if written:
+                    self._check_gate(where, topic, index, written, now)
+            if index and quotas:
+                self.seen["handed on"] += (
+                    step.fields["term"] != self._judge.steps[index - 1].fields["term"]
+                )
+        assert not gates, f"no step has written {gates}"
+        self.seen["refused"] += len(self._log.over)
+
+    def _check_state(
+        self,
+        where: str,
+        topic: str,
+        was: list[int] | None,
+        now: list[int] | None,
+        ordered: set[str],
+    ) -> str:
+        """Check what a step says of a topic; return how that has changed, empty if it has not."""
+        if now is not None and topic not in ordered:
+            most, pending, _, full_ms, _ = now
+            free = max(1, most // 10)
+            assert not (pending >= most and not full_ms), f"{where}: {topic} is not full, {now}"
+            assert not (pending <= most - free and full_ms), f"{where}: {topic} is full, {now}"
+        is_full, was_full = (bool(each and each[3]) for each in (now, was))
+        if is_full == was_full:
+            return ""
+        return "filled" if is_full else "opened"
+
+    def _check_gate(
+        self,
+        where: str,
+        topic: str,
+        index: int,
+        written: Mapping[int, Said],
+        now: list[int] | None,
+    ) -> None:
+        """Check that a gate says what its step does, and that as many messages were pending."""
+        judge, step = self._judge, self._judge.steps[index]
+        said = {each[2:] for each in written.values()}
+        assert len(said) == 1, f"{where}: {said}"
+        [(kind, _, _, pending, most)] = said
+        assert kind == ("full" if now and now[3] else "open"), f"{where}: {said}, {now}"
+        if now is None or not most:
+            return
+        cursors = step.cursors
+        at_least = at_most = 0
+        for message in judge.messages:
+            gate = written[message.partition].offset
+            since_ms = cursors[message.lane][0] // 1000 * 1000
+            if message.topic != topic or message.offset > gate or message.due_ms < since_ms:
+                continue
+            marker = judge.rules.killed_by.get(message.source)
+            killed_at = 1 << 62 if marker is None else marker.offset
+            reached = step.offsets[message.partition]
+            at_most += killed_at >= reached
+            at_least += message.offset < reached and killed_at > gate
+        assert at_least <= pending <= at_most, (
+            f"{where}: {pending} pending for {topic}, by the log {at_least} to {at_most}"
+        )
+        self.seen["counted"] += 1

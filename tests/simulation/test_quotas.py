@@ -1,0 +1,52 @@
+"""Whole clusters whose targets are limited at random, while everything else fails.
+
+Source: docs/design/quotas.md.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from seeded_tests import parametrize_seeds, well
+from simulated.limiting import FORGED, LIMIT, UNLIMIT
+from simulated.run import simulate
+from simulated.world import World
+from simulation_checker import Checker
+from structlog.testing import capture_logs
+
+FRESH_SEEDS = 1
+FIXED_SEEDS = 2
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_seeds(metafunc, "quotas: ", FRESH_SEEDS, range(FIXED_SEEDS))
+
+
+def test_a_cluster_keeps_every_promise_though_its_targets_are_limited(seed: int) -> None:
+    """`--seed N` replays one.
+
+    Rules: quota-full, quota-opened, quota-refused, quota-in-frontier
+    """
+    well(simulate(seed, quotas=True))
+
+
+@pytest.mark.long
+def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
+    """A simulation in which nothing is refused proves nothing."""
+    seen, faults = Counter[str](), Counter[str]()
+    for seed in range(2, 10):
+        world = World(seed, tmp_path / str(seed), quotas=True)
+        try:
+            with capture_logs():
+                world.run()
+            judge = world.judge()
+            judge.check()
+        finally:
+            world.close()
+        assert isinstance(judge, Checker)
+        seen += judge.quotas.seen
+        faults += world.weather.faults
+    for what in ("set", "cleared", "filled", "opened", "refused", "counted", "handed on"):
+        assert seen[what] > 3, seen
+    for what in (LIMIT, UNLIMIT, FORGED):
+        assert faults[what] > 5, faults

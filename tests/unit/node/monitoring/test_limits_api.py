@@ -1,0 +1,125 @@
+"""Limits of targets by the HTTP API of a node, and by what the command does.
+
+Source: docs/guides/limiting.md.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_node import READER, TEAM, ApiNode, Client, api_node
+from one_node import CLUSTER_KEY, wait_for
+
+from delayd.cluster.limiting import limits_of, set_quota
+from delayd.errors import QuotaError, WrongClusterKeyError
+from delayd.runtime.clock import SystemClock
+from replication.quotas import MAX_PENDING_MAX, Quota, QuotaOrder
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiNode]:
+    with api_node(tmp_path_factory.mktemp("limits")) as made:
+        yield made
+
+
+@pytest.fixture
+def ask(node: ApiNode) -> Client:
+    return Client(node)
+
+
+def given(node: ApiNode, topic: str, max_pending: int, key: str = CLUSTER_KEY) -> Quota | None:
+    clock = SystemClock()
+    return set_quota(
+        node.bus,
+        clock,
+        QuotaOrder(topic, clock.wall_ms(), max_pending),
+        cluster="c",
+        prefix="delayd-",
+        cluster_key=key,
+        timeout_ms=20_000,
+    )
+
+
+def states(ask: Client) -> list[str]:
+    return [each["state"] for each in ask("GET", "/v1/targets/limits").json()]
+
+
+def test_a_target_is_limited_shown_and_refuses_until_it_has_room(
+    ask: Client, node: ApiNode
+) -> None:
+    answer = ask("PUT", "/v1/targets/orders/limit", json={"max_pending": 2})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["state"] == "open" and answer.json()["max_pending"] == 2
+    message = {"topic": "orders", "value": "v", "delay": "1h"}
+    for id in ("a", "b"):
+        ask("POST", "/v1/messages", json={**message, "id": id})
+    wait_for(
+        lambda: [each["state"] for each in ask("GET", "/v1/targets/limits").json()] == ["full"]
+    )
+    [limit] = ask("GET", "/v1/cluster").json()["limits"]
+    assert (limit["topic"], limit["pending"], limit["max_pending"]) == ("orders", 2, 2)
+    ask("POST", "/v1/messages", json={**message, "id": "c"})
+    wait_for(lambda: len(node.read("delayd-dead")) == 1)
+    ask("DELETE", "/v1/messages/a")
+    wait_for(
+        lambda: [each["state"] for each in ask("GET", "/v1/targets/limits").json()] == ["open"]
+    )
+    answer = ask("DELETE", "/v1/targets/orders/limit")
+    assert answer.json()["state"] == "unlimited"
+    wait_for(lambda: ask("GET", "/v1/targets/limits").json() == [])
+
+
+def test_only_who_operates_may_limit_and_only_the_targets_of_the_token(node: ApiNode) -> None:
+    asked = {"max_pending": 5}
+    assert Client(node, READER)("PUT", "/v1/targets/orders/limit", json=asked).status_code == 403
+    assert Client(node, READER)("DELETE", "/v1/targets/orders/limit").status_code == 403
+    team = Client(node, TEAM)
+    assert team("PUT", "/v1/targets/billing/limit", json=asked).status_code == 403
+    given(node, "billing", 5)
+    given(node, "orders-eu", 5)
+    wait_for(
+        lambda: (
+            [each["topic"] for each in team("GET", "/v1/targets/limits").json()] == ["orders-eu"]
+        )
+    )
+    assert given(node, "billing", 0) is None
+    assert given(node, "orders-eu", 0) is None
+
+
+@pytest.mark.parametrize("body", [{}, {"max_pending": 0}, {"max_pending": MAX_PENDING_MAX + 1}])
+def test_what_makes_no_sense_is_refused(ask: Client, body: dict[str, object]) -> None:
+    answer = ask("PUT", "/v1/targets/orders/limit", json=body)
+    assert answer.status_code == 422, answer.text
+
+
+def test_an_order_that_cannot_be_obeyed_is_not_written(node: ApiNode) -> None:
+    with pytest.raises(QuotaError, match="at most 1000000000"):
+        given(node, "orders", MAX_PENDING_MAX + 1)
+    with pytest.raises(QuotaError, match="belongs to delayd"):
+        given(node, "delayd-dead", 5)
+    with pytest.raises(WrongClusterKeyError):
+        given(node, "orders", 5, key="another key that is long enough")
+
+
+def test_a_limit_is_told_as_open_nearly_full_or_full() -> None:
+    states = {
+        quota: limits_of({"orders": Quota(10, quota, 0, full_ms, full_ms)})[0]["state"]
+        for quota, full_ms in ((7, 0), (8, 0), (9, 5))
+    }
+    assert states == {7: "open", 8: "nearly-full", 9: "full"}
+
+
+def test_an_order_that_nobody_passes_is_told(tmp_path: Path) -> None:
+    with api_node(tmp_path) as node:
+        node.stop()
+        clock = SystemClock()
+        with pytest.raises(QuotaError, match="no master has passed it yet"):
+            set_quota(
+                node.bus,
+                clock,
+                QuotaOrder("orders", clock.wall_ms(), 5),
+                cluster="c",
+                prefix="delayd-",
+                cluster_key=CLUSTER_KEY,
+                timeout_ms=300,
+            )

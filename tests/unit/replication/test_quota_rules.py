@@ -1,0 +1,100 @@
+"""Quotas of target topics, as pure data. Source: docs/design/quotas.md."""
+
+import pytest
+
+from replication.quotas import (
+    AGAIN_MS,
+    NO_FULL,
+    QUOTAS_MAX,
+    Gate,
+    Quota,
+    QuotaOrder,
+    Quotas,
+    full_after,
+    full_lines,
+    full_of,
+    obey,
+    opens_at,
+)
+
+NOW_MS = 1_700_000_000_000
+
+
+def order(max_pending: int, topic: str = "orders") -> QuotaOrder:
+    return QuotaOrder(topic, NOW_MS, max_pending)
+
+
+def quotas(max_pending: int = 10, *, repeats: bool = False) -> Quotas:
+    return Quotas({"orders": Quota(max_pending, 0, 7, 0, 0)}, repeats=repeats)
+
+
+def counted(of: Quotas, pending: int, now_ms: int = NOW_MS) -> list[tuple[bool, int]]:
+    return [(gate.is_full, gate.pending) for gate in of.count({"orders": pending}, now_ms)]
+
+
+def test_a_topic_is_full_with_as_many_as_the_quota_says_and_open_with_a_tenth_free() -> None:
+    """Rules: quota-full, quota-opened"""
+    of = quotas(20)
+    assert counted(of, 19) == []
+    assert counted(of, 20) == [(True, 20)]
+    assert counted(of, 25) == counted(of, 19) == []
+    assert of.after()["orders"] == Quota(20, 19, 7, NOW_MS, NOW_MS)
+    assert counted(of, 18) == [(False, 18)]
+    assert of.after()["orders"] == Quota(20, 18, 7, 0, 0)
+
+
+@pytest.mark.parametrize(("most", "opens"), [(1, 0), (2, 1), (9, 8), (20, 18), (1_000, 900)])
+def test_at_least_one_is_free_when_it_opens(most: int, opens: int) -> None:
+    """Rules: quota-opened"""
+    assert opens_at(most) == opens
+
+
+def test_what_is_full_is_said_again() -> None:
+    """Rules: quota-again"""
+    of = quotas()
+    assert counted(of, 10) == [(True, 10)]
+    assert counted(of, 10, NOW_MS + AGAIN_MS - 1) == []
+    assert counted(of, 11, NOW_MS + AGAIN_MS) == [(True, 11)]
+    assert of.after()["orders"] == Quota(10, 11, 7, NOW_MS, NOW_MS + AGAIN_MS)
+
+
+def test_a_master_whose_predecessor_may_have_written_in_vain_says_all_once() -> None:
+    """Rules: quota-again"""
+    of = quotas(repeats=True)
+    assert counted(of, 3) == [(False, 3)]
+    assert counted(of, 3) == []
+
+
+def test_orders_set_change_and_end_a_quota() -> None:
+    """Rules: quota-cleared, quota-in-frontier"""
+    after = obey({}, order(5), 3)
+    assert after == {"orders": Quota(5, 0, 3, 0, 0)}
+    full = {"orders": Quota(5, 6, 3, NOW_MS, NOW_MS)}
+    assert obey(full, order(9), 4) == {"orders": Quota(9, 6, 4, NOW_MS, NOW_MS)}
+    assert obey(full, order(0), 5) == obey({}, order(0), 5) == {}
+    many = {f"topic-{n}": Quota(5, 0, 0, 0, 0) for n in range(QUOTAS_MAX)}
+    assert obey(many, order(5), 9) == many
+    assert len(obey(many, order(6, "topic-1"), 9)) == QUOTAS_MAX
+
+
+def test_the_end_of_a_quota_opens_a_topic_that_is_full_and_no_other() -> None:
+    """Rules: quota-cleared"""
+    of = quotas()
+    assert of.obey(order(0), 9, NOW_MS) == []
+    of = quotas()
+    counted(of, 12)
+    assert of.obey(order(0), 9, NOW_MS) == [Gate("orders", NOW_MS, False, 12, 0)]
+    assert of.after() == {}
+
+
+def test_a_gate_holds_in_its_partition_until_the_next_one() -> None:
+    """Rules: quota-refused"""
+    full = full_after(NO_FULL, 1, Gate("orders", NOW_MS, True, 5, 5))
+    full = full_after(full, 2, Gate("orders", NOW_MS, True, 5, 5))
+    full = full_after(full, 2, Gate("bills", NOW_MS, True, 3, 3))
+    assert full == {1: {"orders": 5}, 2: {"orders": 5, "bills": 3}}
+    assert full_of(full_lines(full)) == full
+    full = full_after(full, 2, Gate("orders", NOW_MS, False, 3, 5))
+    full = full_after(full, 1, Gate("orders", NOW_MS, False, 3, 5))
+    assert full == {2: {"bills": 3}}
+    assert full_after(full, 0, Gate("orders", NOW_MS, False, 3, 5)) == full
