@@ -27,6 +27,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
                        queue of it; budget.py: how lanes share a full step; entry.py: where a stored
                        frame is)
     verdict.py         what came of a cancel or a replace
+    shards.py          parts of the buffer with masters of their own, and their joint frontier
     smoothing.py       when a message may go out whose target takes only so many a second, or is
                        paused (holds.py: what orders make of that; drain.py: how a pause ends)
     now.py             the time by which a step may deliver
@@ -34,6 +35,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     election.py        which node tries to be master (election_facts.py: its facts and orders;
                        election_times.py: what a lease is good for; election_turn.py: which
                        node goes first)
+    placement.py       which node should lead which shard, and when a leader hands over
     pulse.py           what a follower concludes from its connection to the master's process
     leadership_session.py  what a node does with a grant: when it takes over again, when it lets
                        others try

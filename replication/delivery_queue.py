@@ -83,6 +83,8 @@ class StepLimits:
     """Records of a lane, for lanes that must take less."""
     lanes_stopped: Mapping[int, int] = field(default_factory=dict)
     """Lanes that stand still, but for late arrivals, and until when (Unix ms)."""
+    lanes_first: frozenset[int] = frozenset()
+    """Lanes that get the step for themselves: each other one gets a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +283,11 @@ class DeliveryQueue:
             for number, lane in enumerate(self._lanes)
             if len(lane) and (count := lane.count_below(caps[number]))
         }
-        shares = share_fairly(due, max(1, limits.records_max - len(late)))
-        lane_bytes_max = limits.bytes_max // max(1, len(due))
+        sharing = (due.keys() & limits.lanes_first) or due.keys()
+        wanted = {number: due[number] for number in sharing}
+        shares = share_fairly(wanted, max(1, limits.records_max - len(late)))
+        shares |= dict.fromkeys(due.keys() - sharing, 1)
+        lane_bytes_max = limits.bytes_max // max(1, len(sharing))
         late_by_lane: dict[int, list[Entry]] = {}
         for entry in late:
             late_by_lane.setdefault(entry.lane, []).append(entry)

@@ -44,7 +44,6 @@ from replication.election_facts import (
     FaultFound,
     GrantLease,
     KeepAlive,
-    LagChanged,
     LeaderFoundDead,
     LeaderParted,
     LeaderRead,
@@ -59,6 +58,7 @@ from replication.election_facts import (
     StartDelivery,
     State,
     StopDelivery,
+    TurnChanged,
 )
 from replication.election_times import RESIGNED_FOR, ElectionTimes, HeldLease
 from replication.election_turn import Turn
@@ -339,8 +339,8 @@ class Election:
         self._state = State.STOPPED
         return self._let_go()
 
-    def _note_lag(self, event: LagChanged) -> Effects:
-        self._turn.is_behind = event.behind
+    def _note_turn(self, event: TurnChanged) -> Effects:
+        self._turn.is_behind, self._turn.turns = event.behind, event.turns
         return ()
 
     def _rest(self) -> Effects:
@@ -381,7 +381,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             LeaderRead: (Election._follow_or_ask_for_a_lease, State.FOLLOWER, State.CAMPAIGNING),
             LeaseGranted: (Election._give_back, State.FOLLOWER),
             FaultFound: (Election._note_fault, State.FOLLOWER),
-            LagChanged: (Election._note_lag, State.FOLLOWER),
+            TurnChanged: (Election._note_turn, State.FOLLOWER),
             LeaderFoundDead: (Election._condemn, State.FOLLOWER),
             LeaderParted: (Election._poll_at_once, State.FOLLOWER),
             ShutdownRequested: (Election._stop, State.STOPPED),
@@ -392,7 +392,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             CallFailed: (Election._read_again_or_give_up, State.CAMPAIGNING, State.FOLLOWER),
             LeaderRead: (Election._win_or_lose, State.CAMPAIGNING, State.MASTER, State.FOLLOWER),
             FaultFound: (Election._give_up_for, State.FOLLOWER),
-            LagChanged: (Election._note_lag, State.CAMPAIGNING),
+            TurnChanged: (Election._note_turn, State.CAMPAIGNING),
             ShutdownRequested: (Election._stop, State.STOPPED),
         },
         State.MASTER: {
@@ -402,7 +402,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             DeliveryProgressed: (Election._note_progress, State.MASTER),
             DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
             FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
-            LagChanged: (Election._note_lag, State.MASTER),
+            TurnChanged: (Election._note_turn, State.MASTER),
             ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
         },
         State.ALONE: {
@@ -412,7 +412,7 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             DeliveryProgressed: (Election._note_progress, State.ALONE),
             DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
             FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
-            LagChanged: (Election._note_lag, State.ALONE),
+            TurnChanged: (Election._note_turn, State.ALONE),
             ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
         },
         State.RECLAIMING: {
@@ -424,13 +424,13 @@ TRANSITIONS: Mapping[State, Mapping[type[Event], Transition]] = MappingProxyType
             DeliveryProgressed: (Election._note_progress, State.RECLAIMING),
             DeliveryStopped: (Election._follow_after_unasked_end, State.FOLLOWER),
             FaultFound: (Election._resign_for, State.RESIGNING, State.RECLAIMING),
-            LagChanged: (Election._note_lag, State.RECLAIMING),
+            TurnChanged: (Election._note_turn, State.RECLAIMING),
             ShutdownRequested: (Election._resign_to_stop, State.RESIGNING),
         },
         State.RESIGNING: {
             DeliveryStopped: (Election._follow_or_stop, State.FOLLOWER, State.STOPPED),
             FaultFound: (Election._note_fault, State.RESIGNING),
-            LagChanged: (Election._note_lag, State.RESIGNING),
+            TurnChanged: (Election._note_turn, State.RESIGNING),
             ShutdownRequested: (Election._note_shutdown, State.RESIGNING),
         },
         State.STOPPED: {

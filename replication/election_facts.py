@@ -44,6 +44,8 @@ class ResignReason(Enum):
     DISK_FAILED = "disk-failed"
     DISK_SHORT = "disk-short"
     """Another node takes in what this one has no room for."""
+    PLACED = "placed"
+    """Another node should lead this shard."""
     SHUTDOWN = "shutdown"
 
 
@@ -155,11 +157,14 @@ class FaultFound:
 
 
 @dataclass(frozen=True, slots=True)
-class LagChanged:
-    """The node fell far behind the buffer, or caught up."""
+class TurnChanged:
+    """For how long the node lets others campaign first is another."""
 
     now_ms: int
     behind: bool
+    """Is it far behind the buffer?"""
+    turns: int = 0
+    """Of how many others that should lead rather than this node (`placement.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ Event = (
     | DeliveryProgressed
     | DeliveryStopped
     | FaultFound
-    | LagChanged
+    | TurnChanged
     | LeaderFoundDead
     | LeaderParted
     | ShutdownRequested

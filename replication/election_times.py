@@ -20,6 +20,9 @@ DEADLINE_PERCENT = 80
 KEEP_ALIVES_PER_TTL = 3
 """One may fail, and its repetition be slow, before the deadline comes."""
 
+TURN_POLLS = 2
+"""One poll sees the key absent, and within another the campaign is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class ElectionTimes:
@@ -71,6 +74,8 @@ COOL_DOWN_POLLS: Mapping[ResignReason, int] = MappingProxyType(
         # These last until a person or a time server has done something: 9 s, 30 s.
         ResignReason.CLOCK_DRIFT: 60,
         ResignReason.DISK_FAILED: 200,
+        # The one that should lead may have died, and others may be behind it.
+        ResignReason.PLACED: 20,
         ResignReason.SHUTDOWN: 0,
     }
 )

@@ -6,7 +6,7 @@ Source: docs/design/election.md, "Campaign", "Cool-down", "Lag" and "While etcd 
 """
 
 from replication.election_facts import ResignReason
-from replication.election_times import COOL_DOWN_POLLS, ElectionTimes
+from replication.election_times import COOL_DOWN_POLLS, TURN_POLLS, ElectionTimes
 
 
 class Turn:
@@ -24,6 +24,8 @@ class Turn:
         """Was etcd back for less than a lease lasts when the key was found absent?"""
         self._not_before_ms = 0
         self.is_behind = False
+        self.turns = 0
+        """How many it lets others campaign first who are better placed."""
 
     def forget(self, now_ms: int) -> None:
         """Take note that somebody leads, or did until now: an absence begins anew."""
@@ -51,6 +53,7 @@ class Turn:
         # Nodes yield to others in rolling updates, and nobody is killed in those.
         yield_polls = 0 if has_died else self._times.yield_polls
         polls = self._times.behind_polls if self.is_behind or goes_last else yield_polls
+        polls += self.turns * TURN_POLLS
         return now_ms >= max(
             self._not_before_ms, self._absent_since_ms + polls * self._times.poll_ms
         )

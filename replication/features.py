@@ -23,10 +23,14 @@ MOVED: Final = "moved"
 HOLDS: Final = "holds"
 """Topics that are paused (`replication.holds`): who does not know them would deliver there."""
 
+SHARDS: Final = "shards"
+"""The frontier is that of one of several shards: who does not know them would deliver all."""
+
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
     MOVED: "0.2.0",
     HOLDS: "0.2.0",
+    SHARDS: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

@@ -14,24 +14,44 @@ from dataclasses import dataclass, replace
 
 from replication.rank import START, Rank
 
+ALL_SHARDS = -1
+"""The number of no shard: of a joint frontier (`replication.shards`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """Cursor K by lane, offsets O and own writes R by buffer partition, term and step."""
 
     shard: int
+    """ALL_SHARDS of a joint frontier."""
     cursors: tuple[Rank, ...]
-    """K: exclusive bound of the delivered ranks, by lane."""
+    """K: exclusive bound of the delivered ranks, by lane; in a joint one by shard and lane."""
     offsets: tuple[int, ...]
     """O: 1 + the last buffer offset that a step has taken into account, by partition."""
     own_writes: tuple[int, ...]
     """R: the highest offset that the shard's own steps wrote, by partition; -1 for none."""
     term: int
     step: int
+    shards: int = 1
+    """How many the cluster has."""
 
     def covers(self, lane: int, rank: Rank) -> bool:
         """Return True if the message is in Done(K, O)."""
+        if self.shard == ALL_SHARDS:
+            lane += rank.partition % self.shards * (len(self.cursors) // self.shards)
         return rank < self.cursors[lane] and rank.offset < self.offsets[rank.partition]
+
+    def owns(self, partition: int) -> bool:
+        """Return True if messages of this partition of the buffer are its own."""
+        return self.shard == ALL_SHARDS or partition % self.shards == self.shard
+
+    def cursors_of(self, partition: int) -> tuple[Rank, ...]:
+        """Return K by lane, for messages of this partition."""
+        if self.shard != ALL_SHARDS:
+            return self.cursors
+        lanes = len(self.cursors) // self.shards
+        first = partition % self.shards * lanes
+        return self.cursors[first : first + lanes]
 
     @property
     def lowest_cursor(self) -> Rank:
@@ -51,7 +71,7 @@ class Frontier:
         """Return True if no component of (K, O, R) is beyond the other's: then the other covers
         whatever this one covers."""
         return (
-            self.shard == other.shard
+            (self.shard, self.shards) == (other.shard, other.shards)
             and all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
             and all(o <= q for o, q in zip(self.offsets, other.offsets, strict=True))
             and all(r <= s for r, s in zip(self.own_writes, other.own_writes, strict=True))

@@ -78,7 +78,7 @@ class Hold(NamedTuple):
 
 
 def home_of(topic: str, partitions: int) -> int:
-    """Return the partition of the buffer where the orders about a topic stand."""
+    """Return where the orders about a topic stand among so many partitions."""
     return crc32(topic.encode()) % partitions
 
 

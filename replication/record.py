@@ -5,11 +5,13 @@ One JSON object in UTF-8, key `shard-<n>`:
     format      2; 3 where there is `needs`
     needs       {"<feature>": "<release>"}: what a reader must know, each with the first release of
                 delayd that knows it (`replication.features`); absent where there is none
-    shard, term, step
+    shard       its number; -1 of a joint record, of all shards, which no topic has
+    term, step
     owner       "<node>/<nonce>" of the master that wrote it
     now_ms      the master's `now` of the step
     cursor      [due_ms, partition, offset]: the cursor of most lanes
-    lanes       {"<lane>": [due_ms, partition, offset]} of the others
+    lanes       {"<lane>": [due_ms, partition, offset]} of the others; in a joint record lanes are
+                counted on from shard to shard
     offsets     O by partition
     own_writes  R by partition
     counts      {"delivered", "late", "killed", "retried", "dead", "answers"} of this
@@ -42,8 +44,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from replication.features import BARRIERS, FEATURES, HOLDS, MOVED, refuse_unknown, rules_feature
-from replication.frontier import Frontier
+from replication.features import (
+    BARRIERS,
+    FEATURES,
+    HOLDS,
+    MOVED,
+    SHARDS,
+    refuse_unknown,
+    rules_feature,
+)
+from replication.frontier import ALL_SHARDS, Frontier
 from replication.holds import Hold
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
@@ -124,6 +134,7 @@ class FrontierRecord:
         """Return the features that a reader must know, with their releases."""
         names = [MOVED] if self.moved else []
         names += [HOLDS] if self.holds else []
+        names += [SHARDS] if self.frontier.shards > 1 else []
         if self.barriers:
             names.append(BARRIERS)
             names += sorted({rules_feature(barrier.version) for barrier in self.barriers})
@@ -176,16 +187,19 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
         fields = json.loads(value)
         _refuse_unknown_needs(fields)
         settings = _settings(_compact(fields["settings"]))
-        cursors = [_rank(fields["cursor"])] * settings.lanes
+        shard = _whole(fields["shard"])
+        parts = settings.shards if shard == ALL_SHARDS else 1
+        cursors = [_rank(fields["cursor"])] * (parts * settings.lanes)
         for lane, cursor in fields["lanes"].items():
             cursors[int(lane)] = _rank(cursor)
         frontier = Frontier(
-            shard=_whole(fields["shard"]),
+            shard=shard,
             cursors=tuple(cursors),
             offsets=tuple(map(_whole, fields["offsets"])),
             own_writes=tuple(map(_whole, fields["own_writes"])),
             term=_whole(fields["term"]),
             step=_whole(fields["step"]),
+            shards=settings.shards,
         )
         if not len(frontier.offsets) == len(frontier.own_writes) == settings.partitions:
             raise FrontierFormatError("offsets do not match the number of partitions")

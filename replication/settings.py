@@ -70,6 +70,9 @@ RETRY_DELAYS_MS: Final = (
 """Back-off of messages whose target fails, unless the cluster was made with another one:
 RocketMQ's 16 steps from 10 s to 2 h."""
 
+SHARDS_MAX = 64
+"""Each is a thread and some connections of a node that leads it."""
+
 RETRIES_MAX = 64
 """Longest back-off: every retry is a record in the buffer."""
 
@@ -153,6 +156,8 @@ class Settings:
     keys_before: tuple[str, ...] = ()
     """Cluster keys that signed before, the last one last: `fingerprint/time`, with the Unix ms
     until which records may have been signed by it."""
+    shards: int = 1
+    """S: how many parts of the buffer have masters of their own (`replication.shards`)."""
     unknown: str = ""
     """JSON of the fields that this version does not know, as they were read: they stay in the
     cluster's record whoever writes it. Empty if there are none."""
@@ -186,8 +191,8 @@ class Settings:
         return (self.buffer, self.frontier, self.receipts, self.dead)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for the frontier record and for etcd; without the guarantee and the
-        naming that were the only ones once, and without tracing headers if there are none."""
+        """Return plain values, for the frontier record and for etcd; without what was the only
+        choice once, and without tracing headers if there are none."""
         fields = asdict(self)
         if self.guarantee == EXACTLY_ONCE:
             del fields["guarantee"]
@@ -197,6 +202,8 @@ class Settings:
             del fields["tracing_headers"]
         if not self.keys_before:
             del fields["keys_before"]
+        if self.shards == 1:
+            del fields["shards"]
         unknown = fields.pop("unknown")
         return {**json.loads(unknown), **fields} if unknown else fields
 
@@ -228,6 +235,7 @@ class Settings:
             made.tracing_headers,
             made.id_memory_ms,
         )
+        problem = problem or shards_problem(made.shards, made.partitions, made.guarantee)
         if problem is not None:
             raise ValueError(f"settings: {problem}")
         if made.naming not in (NAMED_BY_CLUSTER, NAMED_BY_TOPIC):
@@ -274,6 +282,20 @@ def settings_problem(
                 f"{name!r} is no name of a tracing header: up to 128 of a-z, 0-9, `_`, `.` and "
                 "`-`, perhaps a `*` at the end, and not delayd's own"
             )
+    return None
+
+
+def shards_problem(shards: int, partitions: int, guarantee: str) -> str | None:
+    """Return why a cluster may not have so many shards; None if it may."""
+    if not 1 <= shards <= SHARDS_MAX:
+        return f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}"
+    if partitions % shards:
+        return (
+            f"{partitions} partitions of the buffer cannot be shared out among {shards} shards: "
+            "choose a number of partitions that is a multiple of the number of shards"
+        )
+    if shards > 1 and guarantee == AT_LEAST_ONCE:
+        return f"shards need the guarantee {EXACTLY_ONCE}: without transactions there is one"
     return None
 
 

@@ -36,12 +36,16 @@ Source: docs/design/frontier.md, "Smoothing".
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeAlias
 
 from replication.drain import Endings
 from replication.frontier import Frontier
 from replication.holds import Hold, Order, obey
 from replication.rank import lane_of
+
+Rate: TypeAlias = int | Fraction
+"""Records a second; of a shard it may be a part of one."""
 
 RATE_MAX: Final = 1_000_000
 """Records a second: beyond it a turn is too short to count."""
@@ -101,7 +105,7 @@ class Queue(NamedTuple):
         """How much later the last turns are."""
         return self.shifts[-1][1] if self.shifts else 0
 
-    def serve(self, now_ms: int, stall_ms: int, rate: int) -> "Queue | None":
+    def serve(self, now_ms: int, stall_ms: int, rate: Rate) -> "Queue | None":
         """Return the queue after one more record went out; None if the rate has no room for it.
 
         Up to `stall_ms` of the time gone by may be made up for.
@@ -139,7 +143,7 @@ class Queue(NamedTuple):
         ]
         return self._replace(shifts=(*kept, *self.shifts[-1:]))
 
-    def behind(self, partition: int, now_ms: int, rate: int) -> "Queue":
+    def behind(self, partition: int, now_ms: int, rate: Rate) -> "Queue":
         """Return the queue after one more message was deferred, at the end.
 
         Due times are in whole ms, and within one ms the partition ranks: where that would reverse
@@ -156,7 +160,7 @@ class Queue(NamedTuple):
         )
 
 
-def _period_ns(rate: int) -> int:
+def _period_ns(rate: Rate) -> int:
     return -(-SECOND_NS // rate)
 
 
@@ -180,14 +184,14 @@ class Smoothing:
 
     def __init__(
         self,
-        rates: Mapping[str, int],
+        rates: Mapping[str, Rate],
         queues: Mapping[str, Queue],
         max_delay_ms: int,
         holds: Mapping[str, Hold] = NO_HOLDS,
     ) -> None:
         """`rates`: records a second by topic. `queues`: the predecessor's, of which those of topics
         without a rate or a hold are dropped. `holds`: the predecessor's."""
-        assert all(1 <= rate <= RATE_MAX for rate in rates.values()), "a rate is out of range"
+        assert all(0 < rate <= RATE_MAX for rate in rates.values()), "a rate is out of range"
         self._rates = dict(rates)
         self._holds = dict(holds)
         self._queues = {topic: queue for topic, queue in queues.items() if self.limits(topic)}
@@ -215,6 +219,12 @@ class Smoothing:
             return {}
         return self._endings.stopped(self._tails_ms(now_ms), lanes, now_ms)
 
+    def lanes_first(self, lanes: int, now_ms: int) -> frozenset[int]:
+        """Return the lanes that need the step for themselves, so that a hold can end."""
+        if not self._holds:
+            return frozenset()
+        return self._endings.lanes_due(self._tails_ms(now_ms), lanes, now_ms)
+
     def begin_step(self, after: Frontier, now_ms: int) -> frozenset[str]:
         """Return the topics whose hold ends with the step to `after`: messages with a turn go out
         in it whatever the rate, and those without one behind them."""
@@ -232,7 +242,7 @@ class Smoothing:
             if not hold.is_closed(now_ms) and topic not in self._rates and topic in self._queues
         }
 
-    def _rate_of(self, topic: str) -> int:
+    def _rate_of(self, topic: str) -> Rate:
         hold, own = self._holds.get(topic), self._rates.get(topic)
         if hold is None:
             assert own is not None, "only a topic with a rate or a hold is decided about"

@@ -17,6 +17,7 @@ from delayd.bench.lateness import bench_lateness
 from delayd.bench.neighbours import bench_neighbours
 from delayd.bench.pair import Pair, bench_memory, bench_scale, bench_startup, standing
 from delayd.bench.rates import bench_deliver, bench_ingest, bench_raw
+from delayd.bench.shards import bench_shards
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
@@ -40,6 +41,7 @@ ON_BROKERS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "failover": bench_failover,
     "freeze": bench_freeze,
     "handover": bench_handover,
+    "shards": bench_shards,
 }
 """Each starts the nodes that it needs."""
 
@@ -82,12 +84,17 @@ WANTED: Final[dict[str, Wanted]] = {
         Sizes(runs=5, rate=5_000, seconds=2, pending=10 * MILLION),
         Sizes(runs=1, rate=5_000, seconds=2, pending=200_000),
     ),
+    "shards": Wanted(
+        Sizes(runs=1, messages=300_000, rate=5_000, seconds=10),
+        Sizes(runs=1, messages=20_000, rate=1_000, seconds=3),
+    ),
     "neighbours": Wanted(Sizes(runs=3, messages=60_000), Sizes(runs=1, messages=10_000)),
     "audit": Wanted(Sizes(runs=3, messages=200_000), Sizes(runs=1, messages=20_000)),
 }
 
-ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name != "freeze")
-"""Most of `freeze` is a setting, the time of suspicion."""
+BESIDE_ALL: Final = ("freeze", "shards")
+"""Most of `freeze` is a setting, the time of suspicion; `shards` takes as long as all others."""
+ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name not in BESIDE_ALL)
 
 
 def sizes_of(name: str, *, quick: bool, chosen: dict[str, int]) -> Sizes:

@@ -8,7 +8,16 @@ import typer
 from rich.console import Console
 
 from delayd.bench.brokers import brokers_at
-from delayd.bench.catalogue import ALL, ON_CLUSTER, measure, measure_on_cluster, sizes_of
+from delayd.bench.catalogue import (
+    ALL,
+    BESIDE_ALL,
+    ON_BROKERS,
+    ON_CLUSTER,
+    ON_PAIR,
+    measure,
+    measure_on_cluster,
+    sizes_of,
+)
 from delayd.bench.context import Context
 from delayd.bench.figures import Figure, is_wrong
 from delayd.bench.hot_second import warm_up
@@ -43,7 +52,8 @@ IDS_SIZES_QUICK: Final = {"messages": 20_000, "pending": 20_000, "runs": 1}
 Name = Annotated[
     str,
     typer.Argument(
-        help=f"{', '.join(ALL)}; all of these; neighbours, audit, wheel or ids; or report."
+        help=f"{', '.join(ALL)}; all of these; freeze, shards, neighbours, audit, wheel or ids; "
+        "or report."
     ),
 ]
 File = Annotated[
@@ -140,8 +150,8 @@ def bench(
 
 def _check(name: str, file: Path | None, directory: Path | None, bootstrap: str | None) -> None:
     """Refuse arguments that the benchmark of that name has no use for."""
-    if name not in (*ALL, *ON_CLUSTER, *ON_DISK, EVERYTHING, REPORT):
-        known = ", ".join((*ALL, EVERYTHING, *ON_CLUSTER, *ON_DISK, REPORT))
+    if name not in (*ON_BROKERS, *ON_PAIR, *ON_CLUSTER, *ON_DISK, EVERYTHING, REPORT):
+        known = ", ".join((*ALL, EVERYTHING, *BESIDE_ALL, *ON_CLUSTER, *ON_DISK, REPORT))
         raise typer.BadParameter(f"{name} is none of: {known}")
     if (name == REPORT) != (file is not None):
         raise typer.BadParameter("report needs a file; no benchmark takes one")

@@ -39,6 +39,7 @@ from delayd.dev.startup import wait_until_delivering
 from delayd.dev.supervision import end_processes, start_part
 from delayd.runtime.clock import SystemClock, wait_until
 
+NO_SETTINGS: Final[Mapping[str, object]] = {}
 DELETE_S: Final = 30
 STOP_TIMEOUT_MS: Final = 40_000
 LOOK_MS: Final = 200
@@ -53,10 +54,20 @@ class BenchNodes:
     """The cluster, as a context manager: its topics exist inside; nodes are started by name."""
 
     def __init__(
-        self, brokers: Brokers, nodes: int, envs: Sequence[Mapping[str, str]] = ()
+        self,
+        brokers: Brokers,
+        nodes: int,
+        envs: Sequence[Mapping[str, str]] = (),
+        *,
+        shards: int = 1,
+        partitions: int = PARTITIONS,
+        settings: Mapping[str, object] = NO_SETTINGS,
     ) -> None:
         """`envs`: what each node's environment has beside this process's; none has anything
-        without it."""
+        without it. `partitions`: of the buffer. `settings`: of each node."""
+        self._shards = shards
+        self._partitions = partitions
+        self._settings = settings
         self._envs = envs or [{}] * nodes
         self.brokers = brokers
         self.clock = SystemClock(offset_ms=0)
@@ -82,11 +93,13 @@ class BenchNodes:
                 self.brokers.bus,
                 cluster=self._name,
                 prefix=prefix,
-                partitions=PARTITIONS,
+                partitions=self._partitions,
+                shards=self._shards,
                 cluster_key=key,
             )
             self._opened.callback(end_processes, lambda: processes_of(self._directory))
             settings = {"cluster": self._name, "prefix": prefix, **self.brokers.node_settings}
+            settings |= self._settings
             self._state = State(
                 tuple(
                     plan_node(

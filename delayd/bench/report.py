@@ -86,6 +86,11 @@ EXPLAINED: Final[dict[str, str]] = {
         "The same with SIGSTOP, which leaves the master's connections open, until another node "
         "delivers: most of it is the time of suspicion, 1 second."
     ),
+    "shards": (
+        "A backlog that is due at one moment, on one node and on three, with more and more shards, "
+        "each against one shard: `shards-4x3` are four on three nodes. `cpu` is that of all nodes "
+        "for a message. On few cores these are the limit; with small steps the commits are."
+    ),
     "handover": (
         "The same with SIGTERM, after which the master hands over. The figure is the longest time "
         "without a record at the reader around each signal."

@@ -5,6 +5,7 @@ commands. Only committed records are ever seen. A record under another key than 
 frontier, whoever wrote it: it is counted, logged and skipped.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
@@ -13,6 +14,7 @@ from delayd.bus import Bus, Position, Record
 from delayd.errors import BufferPositionError, FrontierError, KafkaUnreachableError
 from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
 from replication.settings import AT_LEAST_ONCE
+from replication.shards import joint_record
 
 log = structlog.get_logger()
 
@@ -30,6 +32,21 @@ class SeenFrontier(NamedTuple):
     record: FrontierRecord
     offset: int
     append_ms: int
+    parts: tuple["SeenFrontier", ...] = ()
+    """Of a joint one: the newest of each shard, in order."""
+
+
+def joint_seen(parts: Sequence[SeenFrontier]) -> SeenFrontier:
+    """Return the joint frontier of all shards, from the newest of each in order. Its offset counts
+    the records of all, its time is that of the last."""
+    if len(parts) == 1:
+        return parts[0]
+    return SeenFrontier(
+        joint_record([part.record for part in parts]),
+        sum(part.offset for part in parts),
+        max(part.append_ms for part in parts),
+        tuple(parts),
+    )
 
 
 def unreadable(where: str, error: FrontierFormatError) -> FrontierError:
@@ -60,7 +77,7 @@ class FrontierLog:
         self._cluster = bus.cluster()
         self._consumer = bus.consumer(topic)
         self._topic = topic
-        self._shard = shard
+        self.shard = shard
         self.newest: SeenFrontier | None = None
         """The newest record read so far."""
         self.strays_count = 0
@@ -70,25 +87,25 @@ class FrontierLog:
 
     def open(self, timeout_ms: int) -> SeenFrontier | None:
         """Find the last committed record and continue from there; return None without one."""
-        start = self._cluster.start_offsets(self._topic, timeout_ms).get(self._shard, 0)
+        start = self._cluster.start_offsets(self._topic, timeout_ms).get(self.shard, 0)
         end = self.stable_end(timeout_ms)
         window = WINDOW_OFFSETS
         while self.newest is None and end > start:
             first = max(start, end - window)
-            self._consumer.assign({self._shard: Position(first)})
+            self._consumer.assign({self.shard: Position(first)})
             self.catch_up(end, timeout_ms)
             self._looked_at = range(first, end)
             if first == start:
                 break
             window *= 2
         if self.newest is None:
-            self._consumer.assign({self._shard: Position(end)})
+            self._consumer.assign({self.shard: Position(end)})
         return self.newest
 
     @property
     def read_to(self) -> int:
         """Return the offset up to which the partition was read."""
-        return self._consumer.position(self._shard)
+        return self._consumer.position(self.shard)
 
     def renew(self) -> None:
         """Read on over new connections, which ask the brokers anew who leads."""
@@ -96,11 +113,11 @@ class FrontierLog:
         self.close()
         self._cluster = self._bus.cluster()
         self._consumer = self._bus.consumer(self._topic)
-        self._consumer.assign({self._shard: Position(read_to)})
+        self._consumer.assign({self.shard: Position(read_to)})
 
     def poll(self, timeout_ms: int) -> list[SeenFrontier]:
         """Return the records that have come since, oldest first."""
-        seen, key = [], record_key(self._shard)
+        seen, key = [], record_key(self.shard)
         records = self._consumer.poll(POLL_RECORDS_MAX, timeout_ms)
         self._report_strays([record for record in records if record.key != key])
         for record in records:
@@ -108,10 +125,12 @@ class FrontierLog:
                 continue
             try:
                 decoded = decode(record.value or b"", takes_moved=self._takes_moved)
+                if decoded.frontier.shard != self.shard:
+                    raise FrontierFormatError(f"it is of shard {decoded.frontier.shard}")
             except FrontierFormatError as error:
-                where = f"{self._topic}/{self._shard} offset {record.offset}"
+                where = f"{self._topic}/{self.shard} offset {record.offset}"
                 # Whoever reads on meets it again: nobody takes over from what is before it.
-                self._consumer.assign({self._shard: Position(record.offset)})
+                self._consumer.assign({self.shard: Position(record.offset)})
                 raise unreadable(where, error) from error
             if self._is_late(decoded):
                 continue
@@ -168,7 +187,7 @@ class FrontierLog:
             log.warning(
                 "frontier_strays_skipped",
                 topic=self._topic,
-                partition=self._shard,
+                partition=self.shard,
                 first_offset=offsets[0],
                 last_offset=offsets[-1],
                 count=len(offsets),
@@ -187,9 +206,9 @@ class FrontierLog:
 
     def _end(self, timeout_ms: int, *, committed: bool) -> int:
         ends = self._cluster.end_offsets(self._topic, timeout_ms, committed=committed)
-        if self._shard not in ends:
+        if self.shard not in ends:
             raise FrontierError(
-                f"{self._topic} has no partition {self._shard}",
+                f"{self._topic} has no partition {self.shard}",
                 remedy="run `delayd topics check`",
             )
-        return ends[self._shard]
+        return ends[self.shard]

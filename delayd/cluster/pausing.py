@@ -1,18 +1,20 @@
 """Orders of operators about target topics: write one, and wait until a step has obeyed it.
 
 1. The cluster's rules know orders, and the topic exists.
-2. The order is written to the home of its topic, under the key by which the master signs.
-3. A frontier record passes it: what its holds say is what came of it.
+2. The order is written to the home of its topic in each shard, under the key by which the masters
+   sign, with the shard's part of the rate.
+3. A frontier record of each shard passes it: what its holds say is what came of it.
 
 Source: docs/design/pauses.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from delayd.bus import Ack, Bus
-from delayd.cluster.frontier_log import POLL_MS, FrontierLog
+from delayd.cluster.frontier_log import POLL_MS, SeenFrontier
+from delayd.cluster.joint_log import JointLog
 from delayd.cluster.topics import load_settings
 from delayd.config.cluster_key import signing_key
 from delayd.errors import PauseError
@@ -20,10 +22,11 @@ from delayd.request.holds import order_record, problem_of
 from delayd.request.internal import BufferRecord
 from delayd.request.request import RequestLimits
 from delayd.runtime.clock import Clock
-from replication.holds import HOLDS_MAX, Hold, Order, home_of
+from replication.holds import HOLDS_MAX, RATE_DEFAULT, Hold, Order
 from replication.record import FrontierRecord
 from replication.rules import knows_pauses
 from replication.settings import Settings
+from replication.shards import home_in, share_of
 
 
 def give_order(
@@ -46,18 +49,46 @@ def give_order(
     settings = seen.record.settings
     limits = RequestLimits.of(settings, signing_key(cluster_key, settings), seen.record.rules)
     _refuse(bus, order, limits, seen.record, timeout_ms)
-    with closing(FrontierLog(bus, settings.frontier.name, 0)) as log:
+    with closing(JointLog(bus, settings)) as log:
         log.open(timeout_ms)
-        offset = _write(bus, settings, order_record(order, limits), timeout_ms)
-        record = _passed(log, clock, order, offset, timeout_ms)
-    hold = record.holds.get(order.topic)
-    if order.is_pause and (hold is None or hold.offset < offset):
+        orders = _shared_out(order, seen)
+        records = [order_record(each, limits, shard) for shard, each in enumerate(orders)]
+        offsets = _write(bus, settings, records, timeout_ms)
+        passed = _passed(log, clock, order, offsets, timeout_ms)
+    holds = [part.record.holds.get(order.topic) for part in passed.parts or (passed,)]
+    is_obeyed = all(
+        hold is not None
+        and hold.offset
+        >= offsets[home_in(order.topic, shard, settings.shards, settings.partitions)]
+        for shard, hold in enumerate(holds)
+    )
+    if order.is_pause and not is_obeyed:
         raise PauseError(
             f"the order to pause {order.topic} was passed and not obeyed",
             remedy=f"{HOLDS_MAX} topics may be paused at a time; else see delayd dead list: an "
             "order whose time is 5 minutes off is refused",
         )
-    return hold
+    return passed.record.holds.get(order.topic)
+
+
+def _shared_out(order: Order, seen: SeenFrontier) -> list[Order]:
+    """Return the order of each shard, whose rates are together that of this one."""
+    shards, rate = seen.record.settings.shards, order.rate
+    if shards == 1:
+        return [order]
+    if order.is_pause and not rate:
+        # Where there is a hold its rate stays.
+        usual = [share_of(RATE_DEFAULT, shard, shards) for shard in range(shards)]
+        held = [order.topic in part.record.holds for part in seen.parts]
+        return [
+            order._replace(rate=0 if has else own) for has, own in zip(held, usual, strict=True)
+        ]
+    if 0 < rate < shards:
+        raise PauseError(
+            f"a rate of {rate} cannot be shared out among {shards} shards",
+            remedy=f"choose one of at least {shards} records a second",
+        )
+    return [order._replace(rate=share_of(rate, shard, shards)) for shard in range(shards)]
 
 
 def paused_of(holds: Mapping[str, Hold], now_ms: int) -> list[dict[str, Any]]:
@@ -79,7 +110,7 @@ def _refuse(
 ) -> None:
     if (problem := problem_of(order, limits)) is not None:
         raise PauseError(f"the order is refused: {problem}")
-    if not knows_pauses(record.rules.last(home_of(order.topic, limits.partitions))):
+    if not all(knows_pauses(record.rules.last(p)) for p in range(limits.partitions)):
         raise PauseError(
             "the cluster's rules do not know pauses", remedy="run delayd upgrade rules first"
         )
@@ -88,32 +119,34 @@ def _refuse(
             raise PauseError(f"there is no topic {order.topic}", remedy="check the name")
 
 
-def _write(bus: Bus, settings: Settings, record: BufferRecord, timeout_ms: int) -> int:
+def _write(
+    bus: Bus, settings: Settings, records: Sequence[BufferRecord], timeout_ms: int
+) -> dict[int, int]:
+    """Append these, each to its partition; return their offsets by that."""
     acks: list[Ack] = []
     with closing(bus.idempotent_producer()) as producer:
-        producer.send(
-            settings.buffer.name,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-            partition=record.partition,
-            on_ack=acks.append,
-        )
+        for record in records:
+            producer.send(
+                settings.buffer.name,
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
+                partition=record.partition,
+                on_ack=acks.append,
+            )
         producer.flush(timeout_ms)
-    [ack] = acks
-    return ack.offset
+    return {ack.partition: ack.offset for ack in acks}
 
 
 def _passed(
-    log: FrontierLog, clock: Clock, order: Order, offset: int, timeout_ms: int
-) -> FrontierRecord:
+    log: JointLog, clock: Clock, order: Order, offsets: Mapping[int, int], timeout_ms: int
+) -> SeenFrontier:
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while True:
-        if log.newest is not None:
-            record = log.newest.record
-            home = home_of(order.topic, record.settings.partitions)
-            if record.frontier.offsets[home] > offset:
-                return record
+        if (newest := log.newest) is not None:
+            reached = newest.record.frontier.offsets
+            if all(reached[partition] > offset for partition, offset in offsets.items()):
+                return newest
         if clock.monotonic_ms() > deadline_ms:
             raise PauseError(
                 f"the order about {order.topic} is written, and no master has passed it yet",

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from delayd.bus import Ack, Bus
-from delayd.cluster.frontier_log import POLL_MS, FrontierLog
+from delayd.cluster.frontier_log import POLL_MS
+from delayd.cluster.joint_log import JointLog
 from delayd.cluster.topics import load_settings
 from delayd.config.cluster_key import check_key, signing_key
 from delayd.coordination import Coordination
@@ -124,7 +125,7 @@ def _wait_named(
     """Wait until a frontier shows these partitions to be switched; raises UpgradeError."""
     waited_for = set(partitions)
     deadline_ms = clock.monotonic_ms() + timeout_ms
-    with closing(FrontierLog(bus, settings.frontier.name, 0)) as log:
+    with closing(JointLog(bus, settings)) as log:
         log.open(timeout_ms)
         while log.newest is None or waited_for & {*left_to_switch(log.newest.record, version)}:
             if clock.monotonic_ms() > deadline_ms:

@@ -5,7 +5,7 @@ The names of the master and of the nodes come from etcd; each node is asked for 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -71,33 +71,38 @@ def status_at(
     problems: list[Problem] = []
     with closing(bus.cluster()) as kafka:
         ends = kafka.end_offsets(seen.record.settings.buffer.name, timeout_ms, committed=True)
-    lag = sum(max(0, ends[p] - offset) for p, offset in enumerate(frontier.offsets))
     cursor_ms = frontier.lowest_cursor.due_ms
-    # Before its first step a cluster has delivered nothing since it was made.
-    age_ms = clock.wall_ms() - (cursor_ms or seen.append_ms)
-    if age_ms > CURSOR_AGE_MAX_MS:
-        stuck = f"nothing has been delivered for {age_ms // 1000} s: no master, or stuck"
-        problems.append(Problem("nothing-delivered", stuck))
-    master, nodes = (None, []) if coordination is None else _members(coordination, problems, clock)
+    shards = [_shard(each, ends, clock.wall_ms()) for each in seen.parts or (seen,)]
+    for shard in shards:
+        if shard["cursor_age_ms"] > CURSOR_AGE_MAX_MS:
+            of = f" of shard {shard['shard']}" if len(shards) > 1 else ""
+            age_s = shard["cursor_age_ms"] // 1000
+            stuck = f"nothing{of} has been delivered for {age_s} s: no master, or stuck"
+            problems.append(Problem("nothing-delivered", stuck))
+    nodes: list[dict[str, Any]] = []
+    if coordination is not None:
+        nodes = _members(coordination, problems, clock, shards)
+    masters = {shard["leader"] for shard in shards}
     # The list of a former master is out of date.
     failing = [
         target
         for node in nodes
         for target in node.pop("failing_targets", None) or ()
-        if node["node"] == master
+        if node["node"] in masters
     ]
     report = {
         "cluster": seen.record.settings.cluster,
         "healthy": not problems,
         "problems": [problem.text for problem in problems],
-        "master": master,
+        "master": shards[0]["leader"],
         "owner": seen.record.owner,
         "term": frontier.term,
         "step": frontier.step,
         "cursor_ms": cursor_ms,
         "cursor": datetime.fromtimestamp(cursor_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-        "cursor_age_ms": age_ms,
-        "lag": lag,
+        "cursor_age_ms": max(shard["cursor_age_ms"] for shard in shards),
+        "lag": sum(shard["lag"] for shard in shards),
+        "shards": shards,
         "failing_targets": failing,
         "paused": paused_of(seen.record.holds, clock.wall_ms()),
         "lateness": lateness_of(nodes),
@@ -108,15 +113,37 @@ def status_at(
     return report, problems
 
 
+def _shard(seen: SeenFrontier, ends: Mapping[int, int], now_ms: int) -> dict[str, Any]:
+    """Return how far a shard has come. Its `leader` is not known yet."""
+    frontier = seen.record.frontier
+    cursor_ms = frontier.lowest_cursor.due_ms
+    offsets = [(p, offset) for p, offset in enumerate(frontier.offsets) if frontier.owns(p)]
+    return {
+        "shard": frontier.shard,
+        "leader": None,
+        "owner": seen.record.owner,
+        "term": frontier.term,
+        "step": frontier.step,
+        "cursor_ms": cursor_ms,
+        # Before its first step a cluster has delivered nothing since it was made.
+        "cursor_age_ms": now_ms - (cursor_ms or seen.append_ms),
+        "lag": sum(max(0, ends[p] - offset) for p, offset in offsets),
+    }
+
+
 def _members(
-    coordination: Coordination, problems: list[Problem], clock: Clock
-) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the master and what each node says of itself; add what a person must see to."""
-    master: str | None = None
+    coordination: Coordination,
+    problems: list[Problem],
+    clock: Clock,
+    shards: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return what each node says of itself, and note who leads each shard; add what a person must
+    see to."""
     nodes: list[dict[str, Any]] = []
     try:
-        held = coordination.leader(0)
-        master = None if held is None else str(json.loads(held.owner).get("node"))
+        for shard in shards:
+            held = coordination.leader(shard["shard"])
+            shard["leader"] = None if held is None else str(json.loads(held.owner).get("node"))
         nodes = [
             {"node": name, **_ask(admin_of(member), clock)}
             for name, member in sorted(coordination.members().items())
@@ -125,9 +152,13 @@ def _members(
     except CoordinationError as error:
         away = "who leads is not known here, and no successor of the master could be elected"
         problems.append(Problem("etcd-away", f"{away}: {error}"))
-        return None, []
-    if master is None:
-        problems.append(Problem("no-master", "no node holds the leader key"))
+        for shard in shards:
+            shard["leader"] = None
+        return []
+    for shard in shards:
+        if shard["leader"] is None:
+            of = f" of shard {shard['shard']}" if len(shards) > 1 else ""
+            problems.append(Problem("no-master", f"no node holds the leader key{of}"))
     problems += [
         Problem(
             "node-missing",
@@ -138,7 +169,7 @@ def _members(
     ]
     problems += [problem for node in nodes for problem in _problems_of(node)]
     problems += _held_partitions(nodes)
-    return master, nodes
+    return nodes
 
 
 def _problems_of(node: dict[str, Any]) -> Iterator[Problem]:

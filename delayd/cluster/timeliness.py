@@ -48,13 +48,15 @@ def quantile_ms(bounds_ms: list[int], counts: list[int], quantile: float) -> int
 def failovers_of(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the last changes of master that any node has seen, newest first. What only the new
     master knows of one, how late its first messages were, is taken from it."""
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[tuple[int, int], dict[str, Any]] = {}
     for node in nodes:
         for each in node.get("failovers") or ():
-            known = found.setdefault(each["term"], dict(each))
+            # Nodes of 0.1.0 know no shards.
+            known = found.setdefault((each.get("shard", 0), each["term"]), dict(each))
             if known["gap_ms"] is None:
                 known["gap_ms"] = each["gap_ms"]
-    return [found[term] for term in sorted(found, reverse=True)[:FAILOVERS_MAX]]
+    last_first = sorted(found.values(), key=lambda each: (each["begun_ms"], each["term"]))
+    return last_first[::-1][:FAILOVERS_MAX]
 
 
 def clocks_of(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,6 @@ from replication.settings import DAY_MS, Settings, Topic
 
 RECORD_MARGIN_BYTES = 64 * 1024
 """What a request may not use of the smallest `max.message.bytes`: room for delayd's headers."""
-SHARDS = 1
 UNCOMPRESSED = "uncompressed"
 """The `compression.type` of a topic whose batches brokers expand before they measure them."""
 CREATE_COMMAND = "delayd topics create"
@@ -60,7 +59,7 @@ def topic_findings(states: Mapping[str, TopicState], settings: Settings) -> Find
                 f"{topic.topic_id}): what it held is lost; start a new cluster under another "
                 f"--cluster and --prefix with `{CREATE_COMMAND}`"
             )
-        wanted = SHARDS if topic is settings.frontier else settings.partitions
+        wanted = settings.shards if topic is settings.frontier else settings.partitions
         if len(state.partitions) != wanted:
             broken.append(
                 f"topic {topic.name} has {len(state.partitions)} partitions, the cluster was made "

@@ -12,11 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from delayd.bus import Ack, Bus, Cluster, Producer, TopicState
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen
 from delayd.cluster.topic_checks import (
     CREATE_COMMAND,
     RECORD_MARGIN_BYTES,
-    SHARDS,
     UNCOMPRESSED,
     check_topics,
     topic_findings,
@@ -30,7 +29,6 @@ from delayd.errors import (
     TopicMismatchError,
 )
 from delayd.runtime.clock import SystemClock
-from replication.frontier import first_frontier
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import (
     AT_LEAST_ONCE,
@@ -45,7 +43,9 @@ from replication.settings import (
     Settings,
     Topic,
     settings_problem,
+    shards_problem,
 )
+from replication.shards import first_of_shard
 
 MAX_DELAY_MS_DEFAULT = 40 * DAY_MS
 ID_MEMORY_MS = DAY_MS
@@ -94,24 +94,24 @@ def create_topics(
     naming: int = NAMED_BY_TOPIC,
     tracing_headers: tuple[str, ...] = (),
     rules_version: int = RULES_VERSION,
+    shards: int = 1,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
     """Create the topics that are missing and initialise the cluster. Idempotent.
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
-    `naming` is of a new cluster (`Settings.realm`); `rules_version` is older in tests only.
-    `adopt_buffer` allows a buffer that already holds records: all of them will be delivered.
-    Raises ConfigError for choices that make no sense, TopicMismatchError if a topic differs,
-    FrontierError if the buffer or the frontier topic was used before and no record says how far,
-    KafkaUnreachableError if no broker answers, ProducerError if the first record may or may not
-    have been written.
+    `naming` is of a new cluster (`Settings.realm`); `rules_version` is older in tests only. With
+    `adopt_buffer` a buffer may hold records already: all will be delivered. ConfigError for choices
+    that make no sense, TopicMismatchError if a topic differs, FrontierError if the topics were used
+    and no record says how far, KafkaUnreachableError, ProducerError if the outcome is not known.
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
-    if problem := settings_problem(
+    problem = settings_problem(
         max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers, id_memory_ms
-    ):
+    )
+    if problem := problem or shards_problem(shards, partitions, guarantee):
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     proposed = partial(
         Settings,
@@ -126,12 +126,12 @@ def create_topics(
         naming=naming,
         tracing_headers=tracing_headers,
         rules_version=rules_version,
+        shards=shards,
         key_fingerprint=fingerprint(cluster_key, cluster),
     )
     with closing(bus.cluster()) as kafka:
-        brokers = kafka.broker_count(timeout_ms)
-        factor = min(3, brokers) if replication_factor is None else replication_factor
-        _create_missing(kafka, names, partitions, factor, max_delay_ms, timeout_ms)
+        factor = replication_factor or min(3, kafka.broker_count(timeout_ms))
+        _create_missing(kafka, names, (partitions, shards), factor, max_delay_ms, timeout_ms)
         seen = last_frontier(bus, names.frontier, timeout_ms)
         if seen is None:
             fresh = _with_topics(proposed, names, _all_visible(kafka, names, timeout_ms))
@@ -143,15 +143,17 @@ def create_topics(
 def _create_missing(
     kafka: Cluster,
     names: TopicNames,
-    partitions: int,
+    counts: tuple[int, int],
     factor: int,
     max_delay_ms: int,
     timeout_ms: int,
 ) -> None:
+    """`counts`: partitions of the buffer, and shards."""
+    partitions, shards = counts
     for name, config in _wanted_config(names, max_delay_ms, factor).items():
         kafka.create_topic(
             name,
-            partitions=SHARDS if name == names.frontier else partitions,
+            partitions=shards if name == names.frontier else partitions,
             replication_factor=factor,
             config=config,
             timeout_ms=timeout_ms,
@@ -166,7 +168,7 @@ def create_frontier_topic(kafka: Cluster, settings: Settings, timeout_ms: int) -
     factor = kafka.describe([buffer], timeout_ms)[buffer].partitions[0].replicas
     kafka.create_topic(
         name,
-        partitions=SHARDS,
+        partitions=settings.shards,
         replication_factor=factor,
         config=_wanted_config(names, settings.max_delay_ms, factor)[name],
         timeout_ms=timeout_ms,
@@ -200,11 +202,32 @@ def _checked(settings: Settings, states: Mapping[str, TopicState]) -> Settings:
     return settings
 
 
-def last_frontier(
-    bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS, shard: int = 0
-) -> SeenFrontier | None:
-    """Return the last committed frontier record; None if the topic is absent or empty."""
-    return read_frontier(bus, topic, timeout_ms, shard)[0]
+def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFrontier | None:
+    """Return the last committed frontier record, joint if there are several shards; None if the
+    topic is absent or empty. FrontierError if it lacks that of a shard."""
+    first, _ = read_frontier(bus, topic, timeout_ms)
+    if first is None:
+        return None
+    parts = [first]
+    for shard in range(1, first.record.settings.shards):
+        # The markers of the transaction that wrote the first of all do not come at one moment.
+        seen = _soon(partial(read_frontier, bus, topic, timeout_ms, shard))
+        if seen is None:
+            raise FrontierError(
+                f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
+                remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
+            )
+        parts.append(seen)
+    return joint_seen(parts)
+
+
+def _soon(read: Callable[[], tuple[SeenFrontier | None, int]]) -> SeenFrontier | None:
+    """Return a frontier once it can be read; None if it cannot for SETTLE_MS."""
+    clock, pause = SystemClock(), threading.Event()
+    deadline_ms = clock.monotonic_ms() + SETTLE_MS
+    while (seen := read()[0]) is None and clock.monotonic_ms() < deadline_ms:
+        pause.wait(SETTLE_POLL_MS / 1000)
+    return seen
 
 
 def read_frontier(
@@ -306,66 +329,73 @@ def _write_first_frontier(
     Only a frontier topic that never held a committed record may be initialised: one that lost its
     records belongs to a cluster whose progress is unknown. Aborted attempts do no harm.
     """
-    with _first_record(bus, settings, timeout_ms) as write:
-        seen, end = read_frontier(bus, settings.frontier.name, timeout_ms)
-        if seen is not None:
-            _refuse_other_cluster(seen.record.settings, settings.cluster)
-            return seen.record.settings
-        trimmed = kafka.start_offsets(settings.frontier.name, timeout_ms)[0] > 0
+    name = settings.frontier.name
+    with _first_step(bus, settings, timeout_ms) as write:
+        reads = [read_frontier(bus, name, timeout_ms, n) for n in range(settings.shards)]
+        ends = [end for _, end in reads]
+        for seen, _ in reads:
+            if seen is not None:
+                _refuse_other_cluster(seen.record.settings, settings.cluster)
+                return seen.record.settings
+        trimmed = any(kafka.start_offsets(name, timeout_ms).values())
         filled = any(kafka.end_offsets(settings.buffer.name, timeout_ms, committed=False).values())
         if trimmed or (filled and not adopt_buffer):
-            lost = (
-                f"{settings.frontier.name} was trimmed"
-                if trimmed
-                else f"{settings.buffer.name} has been used"
-            )
+            lost = f"{name} was trimmed" if trimmed else f"{settings.buffer.name} has been used"
             raise FrontierError(
                 f"{lost}, but there is no frontier record to say what was delivered from it",
                 remedy="if nothing was ever delivered from this buffer, run "
                 f"`{CREATE_COMMAND} --adopt-buffer`; otherwise see docs/operations.md",
             )
-        record = FrontierRecord(
-            frontier=first_frontier(0, settings.partitions, settings.lanes),
-            owner="topics-create",
-            now_ms=0,
-            counts=StepCounts(),
-            digest=0,
-            settings=settings,
-        )
-        write(record, end)
+        write([_first_record(settings, shard) for shard in range(settings.shards)], ends)
         if settings.guarantee == AT_LEAST_ONCE:
             # Nobody was fenced: the record that another creator wrote first counts.
-            seen = last_frontier(bus, settings.frontier.name, timeout_ms)
+            seen = last_frontier(bus, name, timeout_ms)
             # A broker that does not know the topic yet returns none.
             return settings if seen is None else seen.record.settings
         return settings
 
 
+def _first_record(settings: Settings, shard: int) -> FrontierRecord:
+    return FrontierRecord(
+        frontier=first_of_shard(shard, settings.shards, settings.partitions, settings.lanes),
+        owner="topics-create",
+        now_ms=0,
+        counts=StepCounts(),
+        digest=0,
+        settings=settings,
+    )
+
+
 @contextmanager
-def _first_record(
+def _first_step(
     bus: Bus, settings: Settings, timeout_ms: int
-) -> Iterator[Callable[[FrontierRecord, int], object]]:
-    """Yield the function that writes the record that initialises a cluster, given up to where its
-    topic was read. It raises ProducerError, and FrontierError if that read was stale. Under the
-    masters' own transactional id two creators fence each other; without transactions the first
-    record counts (`FrontierLog`)."""
+) -> Iterator[Callable[[Sequence[FrontierRecord], Sequence[int]], object]]:
+    """Yield the function that writes the records that initialise a cluster, one of each shard,
+    given up to where each partition of their topic was read. It raises ProducerError, and
+    FrontierError if such a read was stale. All are written in one transaction, under the
+    transactional id of the first shard's masters: two creators fence each other. Without
+    transactions there is one shard, and the first record counts (`FrontierLog`)."""
+    topic = settings.frontier.name
 
-    def send(producer: Producer, record: FrontierRecord, _: int) -> int:
-        acks: list[Ack] = []
-        value, topic = encode(record), settings.frontier.name
-        producer.send(
-            topic, key=record_key(0), value=value, headers=[], partition=0, on_ack=acks.append
-        )
+    def send(producer: Producer, records: Sequence[FrontierRecord], _: Sequence[int]) -> list[int]:
+        landed: dict[int, int] = {}
+
+        def note(ack: Ack) -> None:
+            landed[ack.partition] = ack.offset
+
+        for record in records:
+            shard = record.frontier.shard
+            key, value = record_key(shard), encode(record)
+            producer.send(topic, key=key, value=value, headers=[], partition=shard, on_ack=note)
         producer.flush(timeout_ms)
-        [ack] = acks
-        return ack.offset
+        return [landed[shard] for shard in range(len(records))]
 
-    def commit(record: FrontierRecord, end: int) -> None:
+    def commit(records: Sequence[FrontierRecord], ends: Sequence[int]) -> None:
         transaction.begin()
-        if (landed := send(transaction, record, end)) != end:
+        if (landed := send(transaction, records, ends)) != list(ends):
             raise FrontierError(
-                f"{settings.frontier.name} was read up to offset {end}, and the first record is "
-                f"at {landed}: the broker that was asked leads no more",
+                f"{topic} was read up to offsets {list(ends)}, and the first records are at "
+                f"{landed}: a broker that was asked leads no more",
                 remedy=f"run `{CREATE_COMMAND}` again; nothing was written",
             )
         transaction.commit(timeout_ms)

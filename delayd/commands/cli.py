@@ -143,6 +143,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "app",
         "Recover a cluster whose Kafka has lost something.",
     ),
+    "plan": Command(
+        "delayd.commands.plan.command",
+        "plan",
+        "Work out what a cluster takes for a rate and a delay. Exit 1 if something does not fit.",
+    ),
     "upgrade": Command(
         "delayd.commands.upgrade", "app", "Switch a running cluster to what newer nodes know."
     ),

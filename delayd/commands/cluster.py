@@ -30,9 +30,10 @@ from delayd.errors import ConfigError, DelaydError, ExitCode, ProducerError
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of
 from delayd.runtime.clock import SystemClock
-from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, Settings
+from replication.settings import DAY_MS, EXACTLY_ONCE, RECEIPTS_VERDICTS, SHARDS_MAX, Settings
 
 CONNECT_TIMEOUT_MS = 10_000
+SHARD_FIELDS = ("shard", "leader", "term", "step", "cursor_age_ms", "lag")
 NAME_WIDTH_MAX = 40
 """Of a target's name in a line; half a terminal."""
 ID_MEMORY_DEFAULT = "24h"
@@ -40,6 +41,15 @@ RETRY_DELAYS_DEFAULT = "10s,30s,1m,2m,3m,4m,5m,6m,7m,8m,9m,10m,20m,30m,1h,2h"
 
 Partitions = Annotated[
     int, typer.Option(min=1, max=1024, help="Partitions of the buffer. They cannot be changed.")
+]
+Shards = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=SHARDS_MAX,
+        help="Parts of the buffer with masters of their own: a divisor of --partitions. It cannot "
+        "be changed yet.",
+    ),
 ]
 ReplicationFactor = Annotated[
     int | None, typer.Option(min=1, help="Default: 3, or the number of brokers if fewer.")
@@ -127,6 +137,7 @@ def topics_create(
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
     partitions: Partitions = 4,
+    shards: Shards = 1,
     replication_factor: ReplicationFactor = None,
     max_delay_days: MaxDelayDays = MAX_DELAY_MS_DEFAULT // DAY_MS,
     retry_delays: RetryDelays = RETRY_DELAYS_DEFAULT,
@@ -151,6 +162,7 @@ def topics_create(
             cluster_key=proposed_key,
             prefix=prefix,
             partitions=partitions,
+            shards=shards,
             replication_factor=replication_factor,
             max_delay_ms=max_delay_days * DAY_MS,
             retry_delays_ms=_retry_delays_ms(retry_delays),
@@ -255,6 +267,11 @@ def _show_status(report: dict[str, Any]) -> None:
     for name in ("cluster", "master", "term", "step", "cursor", "cursor_age_ms", "lag"):
         table.add_row(name, str(report[name]))
     console.print(table)
+    if len(report["shards"]) > 1:
+        shards = Table(*SHARD_FIELDS)
+        for entry in report["shards"]:
+            shards.add_row(*(str(entry[name]) for name in SHARD_FIELDS))
+        console.print(shards)
     nodes = Table("node", "role", "ready", "ingested", "delivered", "path", "admin")
     for entry in report["nodes"]:
         nodes.add_row(

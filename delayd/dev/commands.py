@@ -25,6 +25,7 @@ from delayd.dev.drawing import summary
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.kafka import HEAP_MB
 from delayd.dev.startup import ClusterOptions
+from replication.settings import SHARDS_MAX
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,6 +75,14 @@ def up(
             callback=_one_or_three,
         ),
     ] = None,
+    shards: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=SHARDS_MAX,
+            help="Of a new cluster: parts of its buffer with masters of their own.",
+        ),
+    ] = 1,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Remove the data of the folder's last cluster first.")
     ] = False,
@@ -92,6 +101,7 @@ def up(
     options = ClusterOptions(
         nodes=usual.nodes if nodes is None else nodes,
         brokers=usual.brokers if brokers is None else brokers,
+        shards=shards,
     )
     with interrupts_raised(), _progress_display() as progress:
         cluster = LocalCluster(directory, options, progress=progress)

@@ -27,6 +27,8 @@ from replication.settings import RETRY_DELAYS_MS, RULES_VERSION
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
+PARTITIONS = 4
+"""Of the buffer, or the next multiple of the number of shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class ClusterOptions:
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     broker_listeners: tuple[str, ...] = ()
     node_settings: Mapping[str, object] = field(default_factory=dict)
+    shards: int = 1
+    """Of the delayd cluster, when it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def start_everything(
         )
         for number in range(1, options.nodes + 1)
     ]
-    start_planned(directory, servers, nodes, save=save, progress=progress)
+    start_planned(directory, servers, nodes, shards=options.shards, save=save, progress=progress)
 
 
 def plan_servers(
@@ -121,6 +125,7 @@ def start_planned(
     *,
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
     rules_version: int | None = None,
+    shards: int = 1,
     save: Callable[[State], None],
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> None:
@@ -148,6 +153,8 @@ def start_planned(
         ConfluentBus(state.bootstrap, client_id="delayd-dev"),
         cluster=CLUSTER_NAME,
         cluster_key=servers.cluster_key,
+        partitions=shards * -(-PARTITIONS // shards),
+        shards=shards,
         retry_delays_ms=retry_delays_ms,
         rules_version=RULES_VERSION if rules_version is None else rules_version,
     )

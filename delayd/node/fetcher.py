@@ -22,8 +22,8 @@ from delayd.errors import (
     DiskFullError,
     SnapshotError,
 )
-from delayd.node.election.announcements import MEMBER_TTL_S
 from delayd.node.election.etcd_calls import Identity
+from delayd.node.election.membership import MEMBER_TTL_S
 from delayd.node.monitoring.http import AdminServer, build_fetching_app
 from delayd.node.replica.replica import Replica
 from delayd.node.snapshots.choosing import Choice, Offer, choice_of

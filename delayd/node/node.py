@@ -9,6 +9,7 @@ fatal error    (disk, corruption, a broken frontier) stop, resign, log why, exit
 import asyncio
 import secrets
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -35,13 +36,20 @@ from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.commits import StepCommit
 from delayd.node.delivery.commits.progress import ProgressCommit
+from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
 from delayd.node.disk_opening import note_end_of_wheel, open_disk
 from delayd.node.election.control_loop import ControlLoop
+from delayd.node.election.election_context import ElectionContext
+from delayd.node.election.elections import Elections
 from delayd.node.election.etcd_calls import Identity
+from delayd.node.election.etcd_health import EtcdHealth
+from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.election.kafka_contact import KafkaContact
+from delayd.node.election.membership import Membership
 from delayd.node.election.pulse_line import HttpExchange
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
 from delayd.node.ingest_watch import IngestWatch
@@ -76,17 +84,22 @@ from delayd.wheel.storage import Wheel
 from replication.delivery_queue import StepLimits
 from replication.election import Election
 from replication.election_facts import ResignReason
-from replication.settings import AT_LEAST_ONCE
+from replication.settings import AT_LEAST_ONCE, SHARDS_MAX
 
 log = structlog.get_logger()
 
 THREAD_STOP_S = 20
+WORKERS = 2 * SHARDS_MAX
+"""Threads for blocking calls, at most: one is started when all others are busy."""
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
     """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
     log.info("node_starting", node=config.node, version=__version__, path=native.described)
     tune_collector()
+    # Each election makes calls of its own, and a lease does not wait for those of others.
+    executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+    asyncio.get_running_loop().set_default_executor(executor)
     clock = clock or SystemClock()
     coordination = open_coordination(config.etcd, config.cluster, config.security)
     surroundings = Surroundings(
@@ -164,6 +177,7 @@ class Node:
         self._clock = clock
         self._bus = bus
         self._settings = seen.record.settings
+        self._shards = range(self._settings.shards)
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
@@ -172,14 +186,12 @@ class Node:
         if reads_carefully:
             log.warning("buffer_read_carefully", topic=self._settings.buffer.name)
         self._replica, self._exporter = open_disk(config, surroundings, bus, seen, timeout_ms)
-        self._frontier_log = FrontierLog(bus, self._settings.frontier.name, 0)
-        self._frontier_log.open(timeout_ms)
         self._ingestion = self._new_ingest_loop(reads_carefully, timeout_ms)
-        self._delivery = self._new_delivery_loop()
+        self._delivery = self._new_deliveries(timeout_ms)
         self._probes = TargetProbes(bus, self._delivery)
         self._cancel_bridge = self._new_cancel_bridge()
         identity = Identity(config.node, surroundings.new_nonce(), config.admin_address)
-        self._control = self._new_control_loop(identity)
+        self._control = self._new_elections(identity)
         self._member_keys = MemberKeys(
             proof_key(config.cluster_key.get_secret_value()), self._settings.realm
         )
@@ -225,22 +237,42 @@ class Node:
             careful_to=heavy_batches_end(bus, self._settings, timeout_ms),
         )
 
-    def _new_control_loop(self, identity: Identity) -> ControlLoop:
-        is_fenced = self._settings.guarantee != AT_LEAST_ONCE
-        return ControlLoop(
-            self._surroundings.coordination,
-            Election(identity.nonce, self._config.election_times, is_fenced=is_fenced),
-            self._delivery,
+    def _new_elections(self, identity: Identity) -> Elections:
+        parts, clock, bus = self._surroundings, self._clock, self._bus
+        health = EtcdHealth(clock)
+        exchange = parts.exchange
+        contact = KafkaContact(bus, clock, lambda: self._delivery.stepped_ms)
+        context = ElectionContext(
+            parts.coordination,
             self._replica,
-            self._clock,
+            clock,
             identity,
-            self._surroundings.exchange,
-            KafkaContact(self._bus, self._clock, lambda: self._delivery.stepped_ms),
+            health,
+            Membership(parts.coordination, self._replica, clock, identity, health, self._placed_by),
+            Heartbeat(identity.nonce, self._settings.shards),
+            exchange,
+            contact if exchange is not None else None,
             self._config.pulse_suspicion_ms,
         )
+        return Elections(context, [self._new_control_loop(context, n) for n in self._shards])
 
-    def _new_delivery_loop(self) -> DeliveryLoop:
-        config, to_loop = self._config, self._loop.call_soon_threadsafe
+    def _placed_by(self) -> dict[str, int]:
+        """Return what this node tells the others to be given shards, if there are several. In whole
+        seconds: the member key is not to be written for each checkpoint."""
+        if len(self._shards) == 1:
+            return {}
+        took_s = self._ingestion.checkpoint_took_ms // 1000
+        is_ready = self._view.unready() is None
+        return {"could_take_over": is_ready, "checkpoint_took_ms": took_s * 1000}
+
+    def _new_control_loop(self, context: ElectionContext, shard: int) -> ControlLoop:
+        is_fenced = self._settings.guarantee != AT_LEAST_ONCE
+        times, nonce = self._config.election_times, context.identity.nonce
+        election = Election(nonce, times, is_fenced=is_fenced)
+        return ControlLoop(context, election, self._delivery.loops[shard], shard)
+
+    def _new_deliveries(self, timeout_ms: int) -> Deliveries:
+        config, counters = self._config, StepCounters()
         options = DeliveryOptions(
             idle_interval_ms=config.idle_step_interval_ms,
             clock_drift_max_ms=config.clock_drift_max_ms,
@@ -249,17 +281,29 @@ class Node:
             rates=config.rate_max,
             key_fingerprint=fingerprint(config.cluster_key.get_secret_value(), config.cluster),
         )
+        logs = [FrontierLog(self._bus, self._settings.frontier.name, n) for n in self._shards]
+        for frontier_log in logs:
+            frontier_log.open(timeout_ms)
+        loops = [self._new_delivery_loop(each, options, counters) for each in logs]
+        return Deliveries(loops, counters)
+
+    def _new_delivery_loop(
+        self, frontier_log: FrontierLog, options: DeliveryOptions, counters: StepCounters
+    ) -> DeliveryLoop:
+        to_loop, shard = self._loop.call_soon_threadsafe, frontier_log.shard
+        is_fenced = self._settings.guarantee != AT_LEAST_ONCE
         return DeliveryLoop(
             self._bus,
             self._replica,
-            self._frontier_log,
+            frontier_log,
             self._clock,
             options,
-            lambda grant, ended: to_loop(self._control.delivery_ended, grant, ended),
-            lambda error: to_loop(self._delivery_failed, error),
-            commit_for=self._progress_commit if self._settings.guarantee == AT_LEAST_ONCE else None,
+            lambda grant, ended: to_loop(self._control.delivery_ended, shard, grant, ended),
+            lambda error: to_loop(self._delivery_failed, shard, error),
+            commit_for=None if is_fenced else partial(self._progress_commit, frontier_log),
             threads=self._surroundings.threads,
             on_spared=lambda: to_loop(self._probes.wake),
+            counters=counters,
         )
 
     def _new_cancel_bridge(self) -> CancelBridge:
@@ -268,7 +312,7 @@ class Node:
             self._settings,
             self._config.cancel_on,
             self._clock,
-            lambda: self._delivery.is_delivering,
+            lambda: self._delivery.loops[0].is_delivering,
             self._surroundings.threads,
         )
 
@@ -294,7 +338,7 @@ class Node:
             spare_bytes=config.disk_free_min_bytes,
             log_lack=lack_now,
             end=lambda error: to_loop(self._end_to_repair, error),
-            is_master=lambda: self._delivery.is_delivering,
+            is_master=lambda: self._delivery.loops[0].is_delivering,
             may_begin=config.on_difference == "repair",
         )
         return Comparisons(
@@ -305,7 +349,7 @@ class Node:
             self._clock,
             node=config.node,
             interval_s=config.compare_s if self._surroundings.fetcher else 0,
-            is_master=lambda: self._delivery.is_delivering,
+            is_master=lambda: self._delivery.loops[0].is_delivering,
             on_damage=lambda error: to_loop(self._fail, error),
             repairer=repairer,
         )
@@ -355,9 +399,9 @@ class Node:
         log.info("node_stopped", node=self._config.node)
         return ExitCode.FINE
 
-    def _delivery_failed(self, error: BaseException) -> None:
+    def _delivery_failed(self, shard: int, error: BaseException) -> None:
         self._fail(error)
-        self._control.delivery_died()
+        self._control.delivery_died(shard)
 
     def _fail(self, error: BaseException) -> None:
         """Resign and end: a thread met an error that the node must not survive."""
@@ -383,14 +427,14 @@ class Node:
         log.warning("node_ends_to_repair", why=error.message)
         self._ending.set()
 
-    def _progress_commit(self, grant: Grant) -> StepCommit:
+    def _progress_commit(self, frontier_log: FrontierLog, grant: Grant) -> StepCommit:
         """Return how steps become true without transactions."""
         assert grant.leadership is not None, "a grant comes with a leader key"
         return ProgressCommit(
             self._bus,
             self._surroundings.coordination,
             grant.leadership,
-            self._frontier_log,
+            frontier_log,
             self._clock,
         )
 

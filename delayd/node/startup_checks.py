@@ -65,7 +65,7 @@ def newest_of(
     The commit marker of the step that the last checkpoint remembers may still be on its way.
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
-    while seen.record.frontier.step < replica.known_step and clock.monotonic_ms() < deadline_ms:
+    while replica.lost_steps(seen.record.frontier) and clock.monotonic_ms() < deadline_ms:
         threads.event().wait(MARKER_POLL_S)
         again = last_frontier(bus, replica.settings.frontier.name, timeout_ms)
         seen = again or seen

@@ -7,12 +7,13 @@ Not here: what a spared partition is, and when it is spared no more (`targets/sp
 """
 
 import asyncio
+from collections import defaultdict
 
 import structlog
 
 from delayd.bus import Bus
 from delayd.errors import KafkaUnreachableError
-from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.targets.sparing import SparedPartition
 
 log = structlog.get_logger()
@@ -28,7 +29,7 @@ ASKED_MAX = 200
 class TargetProbes:
     """Lives on the event loop."""
 
-    def __init__(self, bus: Bus, delivery: DeliveryLoop) -> None:
+    def __init__(self, bus: Bus, delivery: Deliveries) -> None:
         self._bus = bus
         self._delivery = delivery
         self._wanted = asyncio.Event()
@@ -54,12 +55,15 @@ class TargetProbes:
         cluster = self._bus.cluster()
         try:
             for first in range(0, len(spared), ASKED_MAX):
-                places = {(each.topic, each.partition): each for each in spared[first:][:ASKED_MAX]}
+                places: dict[tuple[str, int], list[SparedPartition]] = defaultdict(list)
+                for each in spared[first:][:ASKED_MAX]:  # Several shards may spare it.
+                    places[each.topic, each.partition].append(each)
                 try:
                     answering = cluster.answering(places, TIMEOUT_MS)
                 except KafkaUnreachableError:
                     continue
                 for place in answering:
-                    self._delivery.probe_answered(places[place])
+                    for each in places[place]:
+                        self._delivery.probe_answered(each)
         finally:
             cluster.close()

@@ -6,8 +6,8 @@
              delayd-proof     last: as of any internal record (`internal.py`)
 
 at and until are Unix ms; a rate of 0 leaves it as it is. Whoever has the cluster key may write
-them, into the home of the topic (`replication.holds`). A copy of one is refused once it is
-ORDER_AGE_MS_MAX old.
+them, into the home of the topic in each shard (`replication.shards`). A copy of one is refused once
+it is ORDER_AGE_MS_MAX old.
 
 Since rules version 7: older ones refuse the header as unknown. Source: docs/design/pauses.md.
 """
@@ -19,21 +19,23 @@ from delayd.request.grammar import number_of, target_of
 from delayd.request.internal import BufferRecord, check_proof, signed
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits
-from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order, home_of
+from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order
+from replication.shards import home_in, shard_of
 from replication.smoothing import RATE_MAX
 
 HOLD: Final = "delayd-hold"
 """Alone it does not make a record internal: without a proof it is an unknown header."""
 
 
-def order_record(order: Order, limits: RequestLimits) -> BufferRecord:
-    """Return the record of an order."""
+def order_record(order: Order, limits: RequestLimits, shard: int = 0) -> BufferRecord:
+    """Return the record of an order to the master of a shard."""
     topic, at_ms, until_ms, rate = order
     text = f"pause/{at_ms}/{until_ms}/{rate}/{topic}"
     if not order.is_pause:
         text = f"resume/{at_ms}/{rate}/{topic}"
     headers: Headers = [(HOLD, text.encode())]
-    return signed(home_of(topic, limits.partitions), None, None, headers, limits)
+    home = home_in(topic, shard, limits.shards, limits.partitions)
+    return signed(home, None, None, headers, limits)
 
 
 def is_hold(asked: Headers) -> bool:
@@ -51,7 +53,8 @@ def parse_hold(record: Record, limits: RequestLimits) -> Request:
     problem = "it is not as this version writes it" if order is None else None
     if order is not None:
         problem = problem_of(order, limits)
-        if home_of(order.topic, limits.partitions) != record.partition:
+        shard = shard_of(record.partition, limits.shards)
+        if home_in(order.topic, shard, limits.shards, limits.partitions) != record.partition:
             problem = "it belongs to another partition"
         elif abs(record.append_ms - order.at_ms) > ORDER_AGE_MS_MAX:
             problem = (

@@ -71,6 +71,7 @@ class RequestLimits:
     """What version rules a record, by its place."""
     tracing_headers: tuple[str, ...] = ()
     """The cluster's own (`Settings.tracing_headers`)."""
+    shards: int = 1
 
     @classmethod
     def of(
@@ -86,6 +87,7 @@ class RequestLimits:
             prefix=settings.prefix,
             rules=Rules(settings.rules_version) if rules is None else rules,
             tracing_headers=settings.tracing_headers,
+            shards=settings.shards,
         )
 
     def __post_init__(self) -> None:

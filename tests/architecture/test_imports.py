@@ -94,6 +94,7 @@ PURE = frozenset(
         "collections",
         "dataclasses",
         "enum",
+        "fractions",
         "functools",
         "heapq",
         "itertools",

@@ -26,10 +26,17 @@ DUE_MS = 1_500
 PAUSED_MS, UNTIL_MS, RESUMED_MS = 1_000, 30_000, 8_000
 
 
-def ordered(world: World, at_ms: int, until_ms: int = 0, rate: int = 0, off_ms: int = 0) -> Written:
+def ordered(
+    world: World,
+    at_ms: int,
+    until_ms: int = 0,
+    rate: int = 0,
+    off_ms: int = 0,
+    topic: str = "orders",
+) -> Written:
     given_ms = START_MS + at_ms - off_ms
     until = START_MS + until_ms if until_ms else 0
-    partition, key, value, headers = order_record(Order("orders", given_ms, until, rate), LIMITS)
+    partition, key, value, headers = order_record(Order(topic, given_ms, until, rate), LIMITS)
     return world.send(at_ms, key, value, headers, partition)
 
 
@@ -139,6 +146,25 @@ def test_holds_that_are_not_as_ordered_are_found(
     found = changed(tables, change)
     assert {row.fault for row in found} == {"frontier-held"}
     assert any(said in row.reason for row in found)
+
+
+def test_a_pause_that_was_one_too_many_is_not_missed_later(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("replication.holds", "delayd.audit.judging.holds"):
+        monkeypatch.setattr(f"{module}.HOLDS_MAX", 1)
+    world = World()
+    plan = Plan(world)
+    ordered(world, 1_000, 20_000)
+    ordered(world, 2_000, 30_000, topic="mails")
+    ordered(world, 4_000)
+    for number in range(10):
+        plan.schedule("mails", 100, 3_000 + 1_000 * number, topic="mails")
+    history = world.run()
+    stated_last = stated(history.frontier[-1])
+    assert "holds" not in stated_last and stated_last["now_ms"] < START_MS + 30_000
+    tables = tables_of(spark, history)
+    assert others_of(tables, history) == [] and tables.counts.orders == 3
 
 
 def test_a_hold_that_is_none_is_broken(tables: Tables) -> None:

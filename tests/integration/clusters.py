@@ -110,6 +110,7 @@ def make_cluster(
     id_memory_ms: int = ID_MEMORY_MS,
     guarantee: str = EXACTLY_ONCE,
     naming: int = NAMED_BY_TOPIC,
+    shards: int = 1,
 ) -> TestCluster:
     """Initialise a cluster under a name of its own."""
     name = f"t{os.getpid()}x{next(_numbers)}"
@@ -124,6 +125,7 @@ def make_cluster(
         id_memory_ms=id_memory_ms,
         guarantee=guarantee,
         naming=naming,
+        shards=shards,
     )
     return TestCluster(name, kafka_and_etcd.bootstrap, kafka_and_etcd.etcd_url, folder)
 

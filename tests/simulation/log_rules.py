@@ -142,17 +142,24 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A committed frontier record."""
+    """A committed frontier record; of several shards, what all of them have come to by it."""
 
     cursors: list[tuple[int, int, int]]
+    """By lane, and before that by shard."""
     offsets: list[int]
     fields: dict[str, Any]
+    """Of the record."""
 
     def is_done(self, request: Request) -> bool:
         return (
-            request.rank < self.cursors[request.lane]
+            request.rank < self.cursor_of(request.lane, request.partition)
             and request.offset < self.offsets[request.partition]
         )
+
+    def cursor_of(self, lane: int, partition: int) -> tuple[int, int, int]:
+        """Return K for a message."""
+        shards = len(self.cursors) // LANES
+        return self.cursors[lane + partition % shards * LANES]
 
 
 class Times:
@@ -519,6 +526,22 @@ class Rules:
 def by_ms(text: str) -> int:
     """Return the milliseconds that `+2s` or `-300ms` stands for."""
     return span_ms(text[1:]) * (1 if text[0] == "+" else -1)
+
+
+def joint_steps(steps: list[Step], shards: int) -> list[Step]:
+    """Return what all shards have come to by each of these, which are in the order in which they
+    were written; from the first one on that has one of each shard before it."""
+    if shards == 1:
+        return steps
+    newest: dict[int, Step] = {}
+    found = []
+    for step in steps:
+        newest[step.fields["shard"]] = step
+        if len(newest) == shards:
+            cursors = [cursor for shard in range(shards) for cursor in newest[shard].cursors]
+            offsets = [newest[p % shards].offsets[p] for p in range(len(step.offsets))]
+            found.append(Step(cursors, offsets, step.fields))
+    return found
 
 
 def check_follows(before: Step, after: Step) -> None:

@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--etcd-away", action="store_true", help="etcd is away, or emptied")
     asked.add_argument("--days", type=int, default=0, help="play so many days instead of seconds")
     asked.add_argument("--pauses", action="store_true", help="people pause targets meanwhile")
+    asked.add_argument("--shards", type=int, default=1, help="of the cluster")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
@@ -86,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         days=chosen.days,
         switches=chosen.switch,
         pauses=chosen.pauses,
+        shards=chosen.shards,
         differences=chosen.differences,
     )
     if chosen.seed is not None:

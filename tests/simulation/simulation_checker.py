@@ -9,12 +9,20 @@ import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
 from local_checker import LocalChecker
-from log_rules import MOVES, Request, Rules, check_follows, planned_of, step_of_fields
+from log_rules import (
+    MOVES,
+    Request,
+    Rules,
+    check_follows,
+    joint_steps,
+    planned_of,
+    step_of_fields,
+)
 from moves_checker import MovesChecker
 from pauses_checker import PausesChecker, is_good
 from series_checker import SERIES, SeriesChecker
@@ -50,8 +58,19 @@ def committed(kafka: MemoryKafka, topic: str, gone: Gone = NOTHING_GONE) -> list
         deleted = gone.get((topic, log.number))
         records += sorted([*deleted, *there], key=lambda r: r.offset) if deleted else there
     if topic == FRONTIER:
-        return [record for record in records if record.key == b"shard-0"]
+        return [record for record in records if record.key == b"shard-%d" % record.partition]
     return records
+
+
+def in_order(frontiers: list[Record]) -> list[Record]:
+    """Return frontier records as they were written: those of a shard one by one, and those of
+    several by their times, as far as clocks tell."""
+    latest: Counter[int] = Counter()
+    times = {}
+    for record in frontiers:
+        latest[record.partition] = max(latest[record.partition], record.append_ms)
+        times[record.partition, record.offset] = latest[record.partition]
+    return sorted(frontiers, key=lambda r: (times[r.partition, r.offset], r.partition, r.offset))
 
 
 class Checker:
@@ -106,9 +125,16 @@ class Checker:
             if request.op == "continue" and request.moved_by < 0
         }
         """By source: what continues it, refused or not."""
-        frontiers = self.committed(FRONTIER)
-        self.steps = [step_of_fields(json.loads(record.value or b"")) for record in frontiers]
-        self.step_times = [record.append_ms for record in frontiers]
+        frontiers = in_order(self.committed(FRONTIER))
+        steps = [step_of_fields(json.loads(record.value or b"")) for record in frontiers]
+        self.shards = max(step.fields["shard"] for step in steps) + 1
+        self.of_shards = [
+            [step for step in steps if step.fields["shard"] == shard]
+            for shard in range(self.shards)
+        ]
+        """The steps of each shard."""
+        self.steps = joint_steps(steps, self.shards)
+        self.step_times = [record.append_ms for record in frontiers][-len(self.steps) :]
         """By step: when it was written, by the broker's clock."""
         self.step_of: dict[str, int] = {}
         """By source: the index of the step that made a message Done."""
@@ -147,29 +173,33 @@ class Checker:
     def check_frontiers(self) -> None:
         """Check steps: forward only. Check terms: never back, and a first step moves nothing
         else."""
-        for before, after in zip(self.steps, self.steps[1:], strict=False):
-            check_follows(before, after)
+        for steps in self.of_shards:
+            for before, after in pairwise(steps):
+                check_follows(before, after)
 
     def check_barriers(self) -> None:
         """Check that each frontier names the barriers below its O, and needs who knows them."""
-        for step in self.steps:
+        for step in chain.from_iterable(self.of_shards):
             named = sorted(
                 [partition, offset, RULES_VERSION]
                 for partition, offset in self.rules.barriers
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
-            format = 3 if named or "holds" in step.fields else 2
+            format = 3 if named or "holds" in step.fields or self.shards > 1 else 2
             assert found == (format, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
             if "holds" in step.fields:
                 assert needs.pop("holds", None) == "0.2.0"
+            if self.shards > 1:
+                assert needs.pop("shards", None) == "0.2.0"
             assert sorted(needs) == (["barriers", f"rules-{RULES_VERSION}"] if named else []), needs
 
     def check_now(self) -> None:
         """Check now: the broker's clock had reached the time that a step assumed, to the ms."""
-        for record, step in zip(self.committed(FRONTIER), self.steps, strict=True):
-            now_ms, where = step.fields["now_ms"], f"step {step.fields['step']}"
+        for record in self.committed(FRONTIER):
+            fields = json.loads(record.value or b"")
+            now_ms, where = fields["now_ms"], f"step {fields['step']}"
             assert self._latest_ms(FRONTIER, record) >= now_ms, (
                 f"{where} took it for {now_ms}, and it was {record.append_ms}"
             )
@@ -191,7 +221,7 @@ class Checker:
                 for a in self.answers
                 if before.offsets[a.partition] <= a.offset < after.offsets[a.partition]
             ]
-            late = {m.source for m in done if m.rank < before.cursors[m.lane]}
+            late = {m.source for m in done if m.rank < before.cursor_of(m.lane, m.partition)}
             # One whose continuation was refused later counts as retried here.
             retried = [m for m in done if m.source in self.retries and not self._is_followed(m)]
             gone = self.killed | self.moves.moved
@@ -402,10 +432,12 @@ class Checker:
                 ]
                 # Continuations come back when they may, in no order with the rest.
                 sources = [s for s in sources if by_source[s].op != "continue"]
-                in_time = [by_source[s].rank for s in sources if s not in self.late]
-                assert in_time == sorted(in_time), f"{topic}: out of order"
-                by_step = [(self.step_of[s], by_source[s].rank) for s in sources]
-                assert by_step == sorted(by_step), f"{topic}: a step is out of order"
+                for shard in range(self.shards):
+                    mine = [s for s in sources if by_source[s].partition % self.shards == shard]
+                    in_time = [by_source[s].rank for s in mine if s not in self.late]
+                    assert in_time == sorted(in_time), f"{topic}: out of order"
+                    by_step = [(self.step_of[s], by_source[s].rank) for s in mine]
+                    assert by_step == sorted(by_step), f"{topic}: a step is out of order"
 
     def check_rates(self) -> None:
         """Check smoothing: by the times of the steps no more go out than the rate allows."""
@@ -418,7 +450,9 @@ class Checker:
             for first, from_ms in enumerate(fired_ms):
                 for last in range(first, len(fired_ms)):
                     allowed = rate * (fired_ms[last] - from_ms + BORROWED_MS) / 1_000
-                    assert last - first <= allowed, f"{topic}: {last - first + 1} from {from_ms} on"
+                    assert last - first < allowed + self.shards, (
+                        f"{topic}: {last - first + 1} from {from_ms} on"
+                    )
 
     def check_smoothed_order(self) -> None:
         """Check smoothing: only where there is a rate, and messages that came back in time keep
@@ -431,16 +465,16 @@ class Checker:
             families[self.rules.origin_of(message.source)].append(message)
         for topic in sorted(may_wait):
             for log in self.kafka.topics[topic].partitions:
-                ranks = []
+                ranks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
                 for record in log.read(0, 10**9)[0]:
                     source = (dict(record.headers)["delayd-source"] or b"").decode()
                     origin, *others = families[self.rules.origin_of(source)]
                     # What was written after its turn had come ranks by when it was written.
                     is_smoothed = all(m.turn is not None and m.due_ms > m.append_ms for m in others)
                     if is_smoothed and not {m.source for m in (origin, *others)} & self.late:
-                        ranks.append(origin.rank)
+                        ranks[origin.partition % self.shards].append(origin.rank)
                         self.smoothed += bool(others)
-                for one, other in pairwise(ranks):
+                for one, other in chain.from_iterable(map(pairwise, ranks.values())):
                     assert one <= other, f"{topic}: {other} came after {one}"
 
     def committed(self, topic: str) -> list[Record]:

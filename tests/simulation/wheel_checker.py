@@ -102,20 +102,18 @@ class WheelChecker:
     def _is_done(self, frame: Frame) -> bool:
         last = self._judge.steps[-1]
         rank = (frame.due_ms, frame.partition, frame.offset)
-        return rank < last.cursors[frame.lane] and frame.offset < last.offsets[frame.partition]
+        cursor = last.cursor_of(frame.lane, frame.partition)
+        return rank < cursor and frame.offset < last.offsets[frame.partition]
 
     def _cut(self, age_ms: int) -> Step:
         """Return the newest frontier that is at least so old, by the broker's clock."""
         ages = self._judge.step_times
-        return max(
-            (
-                step
-                for step, at_ms in zip(self._judge.steps, ages, strict=True)
-                if at_ms <= ages[-1] - age_ms
-            ),
-            key=lambda step: int(step.fields["step"]),
-            default=self._judge.steps[0],
-        )
+        found = [
+            step
+            for step, at_ms in zip(self._judge.steps, ages, strict=True)
+            if at_ms <= ages[-1] - age_ms
+        ]
+        return (found or self._judge.steps)[-1 if found else 0]
 
     def _is_covered(self, slot: int, highest: tuple[int, ...], cut: Step) -> bool:
         lowest_ms = min(cursor[0] for cursor in cut.cursors)

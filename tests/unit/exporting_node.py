@@ -150,7 +150,7 @@ class ExportingNode:
     def begin(self) -> None:
         """Observe a first frontier, unless it was opened again: it was there from the beginning, so
         the frontier that it began with covers nothing."""
-        if self.replica.known_step == 0:
+        if not self.replica.knows_steps:
             self.replica.observe(cut(0, append_ms=0))
 
     def see(self, *frontiers: SeenFrontier) -> None:

@@ -12,6 +12,7 @@ from delayd.cluster.member_proof import MemberCheck, MemberKeys
 from delayd.config.node import NodeConfig
 from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.export.exporter import Exporter
@@ -36,6 +37,7 @@ class Standing:
     lease_margin_ms: int | None = None
     won_count = 0
     found_dead_count = 0
+    handed_over_count = 0
     ended: dict[str, int] = {}  # noqa: RUF012  # nobody changes it
     etcd_failures = 0
     etcd_problem: str | None = None
@@ -85,7 +87,7 @@ class Desk(DeliveryDesk):
             clock,
             self.replica,
             self.ingestion,
-            self.delivery,
+            Deliveries([self.delivery], self.delivery.counters),
             Standing(),  # type: ignore[arg-type]
             Exporter(self.replica, clock, folder=folder / "exports", node="n"),
             self.watch,

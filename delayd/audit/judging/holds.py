@@ -75,7 +75,9 @@ def judge_holds(
 ) -> DataFrame:
     """Return what is wrong with pauses, as FINDINGS. `links` is links_of the frontiers."""
     spark = links.sparkSession
-    steps = links.where("is_sound").select("offset", "step", "now_ms", "offsets", "holds")
+    steps = links.where("is_sound").select(
+        *("offset", "step", "now_ms", "offsets", "holds", "is_base", "old")
+    )
     named = steps.select("*", F.explode("holds").alias("topic", "hold"))
     if not bounds.orders and named.isEmpty():  # as a rule
         return table_of(spark, FINDINGS)
@@ -128,19 +130,25 @@ def _of_named(named: DataFrame, orders: DataFrame, bounds: Bounds) -> DataFrame:
 
 
 def _of_missing(steps: DataFrame, orders: DataFrame) -> DataFrame:
-    """Return orders to pause that a step has passed and not obeyed, though they last."""
-    reached = F.get("offsets", F.col("home"))
+    """Return orders to pause that a step has passed, or a step before it has obeyed, and that are
+    not among its holds, though they last."""
+    reached, before = (F.get(offsets, F.col("home")) for offsets in ("offsets", "old.offsets"))
     is_last = (F.col("at") < reached) & (F.col("next").isNull() | (F.col("next") >= reached))
     lasts = is_last & (F.col("ends_ms") > F.col("now_ms"))
-    holds = F.coalesce("holds", F.create_map().cast("map<string, array<bigint>>"))
-    has_none = ~F.map_contains_key(holds, F.col("about")) & (F.size(holds) < HOLDS_MAX)
+    none = F.create_map().cast("map<string, array<bigint>>")
+    held, held_before = (F.coalesce(holds, none) for holds in ("holds", "old.holds"))
+    was_held = F.map_contains_key(held_before, F.col("about"))
+    # A clock that is behind that of a step which has ended a hold makes no hold again.
+    is_new = (F.col("at") >= before) & (F.size(held_before) < HOLDS_MAX)
+    has_none = ~F.map_contains_key(held, F.col("about")) & (F.size(held) < HOLDS_MAX)
+    is_missing = ~F.col("is_base") & has_none & (was_held | is_new)
     text = F.format_string(
         "step %d has passed the order at %d to pause %s, which is not among its holds",
         *("step", "at", "about"),
     )
     return (
         steps.join(orders, lasts)
-        .where(has_none)
+        .where(is_missing)
         .select(
             "offset",
             F.col("about").alias("topic"),

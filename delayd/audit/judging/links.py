@@ -62,7 +62,8 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
         .withColumn("usual", F.max(F.when(F.col("is_sound"), F.col("cursor"))).over(so_far))
     )
     sound = F.when(
-        F.col("is_sound"), F.struct("offset", "step", "cursor", "lanes", "offsets", "usual")
+        F.col("is_sound"),
+        F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual"),
     )
     linked = judged.withColumn("old", F.last(sound, ignorenulls=True).over(before)).withColumn(
         "highest", F.max(F.col("old.step")).over(so_far)

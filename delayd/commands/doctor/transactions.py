@@ -84,5 +84,6 @@ def _own_producers(case: Case, found: Producers) -> set[int]:
         if place.topic == settings.frontier.name
         for each in active
     }
-    state = means.raw.transaction(transactional_id(settings.realm, 0), means.timeout_ms)
-    return ids if state is None else ids | {state.producer.id}
+    names = [transactional_id(settings.realm, shard) for shard in range(settings.shards)]
+    states = [means.raw.transaction(name, means.timeout_ms) for name in names]
+    return ids | {state.producer.id for state in states if state is not None}

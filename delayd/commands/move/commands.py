@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from delayd.cluster.connect import open_bus
+from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.topics import load_settings
 from delayd.commands.move.moving import Move, planned, run
 from delayd.commands.move.old_cluster import OldCluster
@@ -122,7 +123,7 @@ def move(
     stopped_ms = None if stopped_at is None else _moment(stopped_at)
     bus = open_bus(bootstrap, load_security(config).properties())
     record = load_settings(bus, cluster, prefix, TIMEOUT_MS).record
-    _refuse_at_least_once(record, "the new cluster", "make one whose guarantee is exactly-once")
+    _refuse_unfit(record, "the new cluster", "make one whose guarantee is exactly-once")
     with ExitStack() as stack:
         layout = stack.enter_context(locked(data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
@@ -152,9 +153,7 @@ def move(
 
 def _old_cluster(frontier_from: str, config: Path | None, source: Source) -> OldCluster:
     """Return the cluster whose frontier tells what is done. ConfigError if it has none to trust."""
-    _refuse_at_least_once(
-        source.known, "the old cluster", "leave --frontier-from out, and see the doubts"
-    )
+    _refuse_unfit(source.known, "the old cluster", "leave --frontier-from out, and see the doubts")
     bus = open_bus(frontier_from, load_security(config).properties())
     return OldCluster(bus, source.known.settings, TIMEOUT_MS)
 
@@ -191,7 +190,8 @@ def _moment(text: str) -> int:
         ) from error
 
 
-def _refuse_at_least_once(record: FrontierRecord, which: str, remedy: str) -> None:
+def _refuse_unfit(record: FrontierRecord, which: str, remedy: str) -> None:
+    refuse_shards(record.settings, "move")
     if record.settings.guarantee == AT_LEAST_ONCE:
         raise ConfigError(
             f"{which} delivers at least once: nobody can be fenced there, and nothing be "

@@ -1,7 +1,7 @@
 """Counters of a running node: numbers in memory, since its process began.
 
-One thread writes a counter and any thread reads it, without a lock: each number is right by itself,
-two of them may be of different moments. Not here: how they are shown
+The delivery threads write, one at a time, and any thread reads without a lock: each number is right
+by itself, two of them may be of different moments. Not here: how they are shown
 (`delayd.node.monitoring.metrics`), and what is only looked up when somebody asks
 (`delayd.node.monitoring.node_view`).
 
@@ -11,6 +11,7 @@ Invariant: bounded, whatever names the requests bring: TOPICS_MAX topics, all ot
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping
+from threading import Lock
 from typing import Final, NamedTuple
 
 TOPICS_MAX: Final = 100
@@ -112,7 +113,7 @@ class RecentLateness:
 
 
 class StepCounters:
-    """Counters of the steps of one node, over all its masterships. The delivery thread writes."""
+    """Counters of the steps of one node, over all its masterships. Delivery threads write."""
 
     def __init__(self) -> None:
         self.failed = 0
@@ -131,6 +132,7 @@ class StepCounters:
         """By target; a reader lists it at once, because it grows. So does the other one."""
         self.smoothing_lateness: dict[str, Histogram] = {}
         self.recent_lateness = RecentLateness(self.lateness)
+        self._lock = Lock()
 
     def committed(
         self,
@@ -141,23 +143,29 @@ class StepCounters:
         letters: Mapping[str, int],
     ) -> None:
         """Count a committed step: messages by fate, receipts by verdict, dead letters by reason."""
-        self.committed_count += 1
-        self.took.add(took_ms)
-        self.messages.update(messages)
-        self.verdicts.update(verdicts)
-        self.letters.update(letters)
+        with self._lock:
+            self.committed_count += 1
+            self.took.add(took_ms)
+            self.messages.update(messages)
+            self.verdicts.update(verdicts)
+            self.letters.update(letters)
 
     def delivered(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Count by target how late messages were at `at_ms`, given their due times; sorts the
         lists."""
-        if any(dues_ms.values()):
-            self.recent_lateness.note(at_ms)
-        for topic, times_ms in dues_ms.items():
-            if times_ms:
-                _of_topic(self.lateness, topic).add_since(times_ms, at_ms)
+        with self._lock:
+            if any(dues_ms.values()):
+                self.recent_lateness.note(at_ms)
+            for topic, times_ms in dues_ms.items():
+                if times_ms:
+                    _of_topic(self.lateness, topic).add_since(times_ms, at_ms)
 
     def smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Count the same of messages that smoothing had deferred."""
+        with self._lock:
+            self._add_smoothed(sinces_ms, at_ms)
+
+    def _add_smoothed(self, sinces_ms: Mapping[str, list[int]], at_ms: int) -> None:
         for topic, times_ms in sinces_ms.items():
             _of_topic(self.smoothing_lateness, topic).add_since(times_ms, at_ms)
 

@@ -51,3 +51,4 @@ class DeliveryContext:
     flat_step: FlatStep = field(default_factory=FlatStep)
     counters: StepCounters = field(default_factory=StepCounters)
     """Of all steps of this process."""
+    shard: int = 0

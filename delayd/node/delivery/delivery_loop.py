@@ -17,6 +17,7 @@ from delayd.errors import (
     ProducerError,
 )
 from delayd.node.delivery.commits import StepCommit, SupersededError
+from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.mastership import (
     ClockDriftError,
@@ -57,7 +58,7 @@ METADATA_TIMEOUT_MS = 5_000
 
 
 class DeliveryLoop:
-    """The delivery thread's state. `give` and `stop` may be called from other threads."""
+    """A shard's delivery thread. `give` and `stop` may be called from other threads."""
 
     def __init__(
         self,
@@ -72,10 +73,12 @@ class DeliveryLoop:
         commit_for: Callable[[Grant], StepCommit] | None = None,
         threads: Threads | None = None,
         on_spared: Callable[[], object] = lambda: None,
+        counters: StepCounters | None = None,
     ) -> None:
         """`on_end` is called once nothing more is written under a grant, `on_failure` with an error
         that the node must not survive. `commit_for`: how steps become true under a grant; as
-        transactions if it is left out. `on_spared`: when there are spared partitions to probe."""
+        transactions if it is left out. `on_spared`: when there are spared partitions to probe.
+        `counters`: of all loops of the process."""
         threads = threads or SystemThreads()
         self._replica = replica
         self._log = frontier_log
@@ -93,7 +96,7 @@ class DeliveryLoop:
         )
         limits = options.step_limits
         self._context = DeliveryContext(
-            standby=Standby(bus, replica.settings, clock),
+            standby=Standby(bus, replica.settings, clock, frontier_log.shard),
             replica=replica,
             frontier_log=frontier_log,
             clock=clock,
@@ -103,6 +106,8 @@ class DeliveryLoop:
             note_progress=self._note_progress,
             renew=self._renew,
             sparing=Sparing(on_spared),
+            counters=counters or StepCounters(),
+            shard=frontier_log.shard,
         )
         self.counters = self._context.counters
         self._commit_for = commit_for
@@ -112,7 +117,8 @@ class DeliveryLoop:
         self._mastership: Mastership | None = None
         self.progressed_ms = clock.monotonic_ms()
         """Monotonic time of the last sign of life."""
-        self._thread = threads.thread("delivery", self._run)
+        name = "delivery" if replica.settings.shards == 1 else f"delivery-{frontier_log.shard}"
+        self._thread = threads.thread(name, self._run)
 
     @property
     def is_delivering(self) -> bool:
@@ -179,16 +185,22 @@ class DeliveryLoop:
         with self._replica.changed:
             self._replica.changed.notify_all()
 
-    def stop(self, timeout_s: float) -> None:
-        """End the thread; it finishes or abandons its step."""
+    def ask_to_stop(self) -> None:
+        """Let the thread end soon; it finishes or abandons its step."""
         self._stopping.set()
         if (grant := self._grant) is not None:
             grant.withdrawn = True
         self.wake()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; it finishes or abandons its step."""
+        self.ask_to_stop()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        if self._replica.settings.shards > 1:
+            structlog.contextvars.bind_contextvars(shard=self._log.shard)
         try:
             while not self._stopping.is_set():
                 self._note_progress()

@@ -9,6 +9,7 @@ guessed: the next one reads it from the frontier.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 import structlog
 
@@ -30,7 +31,7 @@ from replication.pause import pause_ms
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings
-from replication.smoothing import Smoothing
+from replication.smoothing import Rate, Smoothing
 from replication.takeover import BeginTerm, Takeover
 
 log = structlog.get_logger()
@@ -151,7 +152,8 @@ class Mastership:
         """Discard the producer and the queue."""
         self.is_delivering = False
         self._commit.close()
-        self._replica.detach()
+        if self._plans is not None:
+            self._replica.detach(self._plans)
         self._plans = None
 
     def _is_valid(self) -> bool:
@@ -165,7 +167,13 @@ class Mastership:
             self._log.catch_up(self._log.stable_end(READ_TIMEOUT_MS), READ_TIMEOUT_MS)
             self._refuse_successor(None if self._log.newest is None else self._log.newest.record)
         order = run_takeover(
-            self._takeover, self._commit, self._replica, self._log, self._clock, self._goes_on
+            self._takeover,
+            self._commit,
+            self._replica,
+            self._log,
+            self._clock,
+            self._goes_on,
+            self._context.shard,
         )
         if order is None or not self._begin_term(order):
             return False
@@ -226,7 +234,10 @@ class Mastership:
 
     def _smoothing_after(self, found: FrontierRecord | None) -> Smoothing:
         queues, holds = ({}, {}) if found is None else (found.smoothing, found.holds)
-        return Smoothing(self._options.rates, queues, self._settings.max_delay_ms, holds)
+        rates: Mapping[str, Rate] = self._options.rates
+        if (shards := self._settings.shards) > 1:
+            rates = {topic: Fraction(rate, shards) for topic, rate in rates.items()}
+        return Smoothing(rates, queues, self._settings.max_delay_ms, holds)
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """Write a step that delivers nothing and moves no bound."""
@@ -252,7 +263,10 @@ class Mastership:
             lanes_max = self._lane_limits(monotonic_ms)
             self._stopped = self.smoothing.stopped_lanes(self._settings.lanes, now_ms)
             limits = replace(
-                self._step_sizing.limits, lanes_max=lanes_max, lanes_stopped=self._stopped
+                self._step_sizing.limits,
+                lanes_max=lanes_max,
+                lanes_stopped=self._stopped,
+                lanes_first=self.smoothing.lanes_first(self._settings.lanes, now_ms),
             )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
             if plan.is_empty:
@@ -391,7 +405,9 @@ class Mastership:
         if earliest and not self._has_delivered:
             self._has_delivered = True
             failovers = self._replica.retention.failovers
-            failovers.delivered_first(self.term, at_ms - min(earliest), at_ms)
+            shard = self._context.shard
+            with self._replica.changed:
+                failovers.delivered_first(shard, self.term, at_ms - min(earliest), at_ms)
 
     def _check(self, written: Written) -> None:
         """Raise what ends the mastership, if the step must not be committed."""

@@ -99,15 +99,23 @@ class Planner:
         self._lock = lock or nullcontext()
         self._wheel = wheel
         self._settings = settings
-        replies = wheel.pending_replies(frontier.offsets)
+        self._owned = [frontier.owns(partition) for partition in range(settings.partitions)]
+        self._has_all = all(self._owned)
+        replies = self._own(wheel.pending_replies(frontier.offsets))
         kinds = (FrameKind.CANCEL_MARKER,)
         self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
-        self._slot_opener = SlotOpener(wheel, self._queue)
+        self._slot_opener = SlotOpener(wheel, self._queue, self._own)
         self._settled: dict[tuple[int, str], Settlement] = {}
         """By partition and id: settlements of its steps that it may not have ingested yet."""
         self._settled_before: dict[tuple[int, str], Settlement] = {}
         """Older ones, which are needed until all up to `_settled_to` is ingested."""
         self._settled_to = frontier.own_writes
+
+    def _own(self, entries: Iterable[Entry]) -> Iterable[Entry]:
+        """Return those of the shard's own partitions."""
+        if self._has_all:
+            return entries
+        return [entry for entry in entries if self._owned[entry.partition]]
 
     @classmethod
     def of(cls, replica: Replica, frontier: Frontier) -> "Planner":
@@ -137,7 +145,7 @@ class Planner:
 
     def arrived(self, entries: Iterable[Entry]) -> None:
         """Note that these were stored."""
-        for entry in entries:
+        for entry in self._own(entries):
             if entry.kind == FrameKind.MESSAGE:
                 self._queue.arrived(entry)
             else:
@@ -145,6 +153,8 @@ class Planner:
 
     def plan(self, now_ms: int, ingested: tuple[int, ...], limits: StepLimits) -> Plan:
         """Return the next step at `now_ms`; nothing changes until it is begun."""
+        if not self._has_all:
+            ingested = tuple(n if own else 0 for n, own in zip(ingested, self._owned, strict=True))
         self._slot_opener.turn(now_ms)
         if self._settled or self._settled_before:
             self._forget_settled(ingested)

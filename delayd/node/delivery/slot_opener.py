@@ -11,10 +11,11 @@ Source: docs/design/frontier.md, "Full steps" and "Takeover".
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from delayd.node.replica.retention import is_passed
+from delayd.wheel import Entry
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.storage import Wheel
@@ -56,8 +57,15 @@ class _LateSearch:
 class SlotOpener:
     """What one mastership has opened and indexed of its wheel."""
 
-    def __init__(self, wheel: Wheel, queue: DeliveryQueue) -> None:
-        """`queue`: new; it is told of every arrival from now on."""
+    def __init__(
+        self,
+        wheel: Wheel,
+        queue: DeliveryQueue,
+        own: Callable[[Iterable[Entry]], Iterable[Entry]] = lambda entries: entries,
+    ) -> None:
+        """`queue`: new; it is told of every arrival from now on. `own` returns the entries that are
+        its shard's."""
+        self._own = own
         self._wheel = wheel
         self._queue = queue
         self._indexes: OrderedDict[int, SlotIndex] = OrderedDict()
@@ -121,7 +129,7 @@ class SlotOpener:
                     return False
                 run = index.run(search.since, min(self._work, SLICE_FRAMES))
                 self._work -= run.cost
-                for entry in run.entries:
+                for entry in self._own(run.entries):
                     if (
                         (entry.position < search.end or entry.position >= IN_HOUR)
                         and entry.offset >= frontier.offsets[entry.partition]
@@ -157,7 +165,7 @@ class SlotOpener:
             assert wanted is not None, "the lane that wanted the slot wants it still"
             run = index.run(wanted.since, min(self._work, SLICE_FRAMES), wanted.lanes)
             self._work -= run.cost
-            queue.open(wanted, run.entries, run.until)
+            queue.open(wanted, self._own(run.entries), run.until)
             if slot_of(run.until.due_ms) > slot and index.count <= SLICE_FRAMES:
                 del self._indexes[slot]
         self._drop_passed()

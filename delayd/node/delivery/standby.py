@@ -21,10 +21,10 @@ RENEW_MS: Final = 300_000
 class Standby:
     """Of one node. Used by the delivery thread only."""
 
-    def __init__(self, bus: Bus, settings: Settings, clock: Clock) -> None:
+    def __init__(self, bus: Bus, settings: Settings, clock: Clock, shard: int = 0) -> None:
         """`settings`: the cluster's, which name the one transactional id of the shard."""
         self._bus = bus
-        self._id = transactional_id(settings.realm, 0)
+        self._id = transactional_id(settings.realm, shard)
         self._clock = clock
         self._kept: TransactionalProducer | None = None
         self._made_ms = 0

@@ -46,13 +46,14 @@ def run_takeover(
     frontier_log: FrontierLog,
     clock: Clock,
     goes_on: Callable[[], bool],
+    shard: int = 0,
 ) -> BeginTerm | None:
     """Carry out a takeover up to its first step; None if the grant ended on the way.
 
     `goes_on` says if the grant is still good. Raises BehindError if another may try; FrontierError
     and NotInitialisedError if nobody may deliver; and what `commit` raises.
     """
-    known = replica.newest
+    known = replica.newest_of(shard)
     order = takeover.handle(
         Granted(clock.monotonic_ms(), None if known is None else known.record.frontier)
     )

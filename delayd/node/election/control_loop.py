@@ -1,8 +1,9 @@
 """The control loop: gives the election its facts, and carries out its orders.
 
 The election decides (`replication/election.py`, pure). Calls to etcd run in worker threads
-(`etcd_calls.py`); the delivery thread gets and loses its grant here. Beside that the loop announces
-the node and mirrors the master's cursor (`announcements.py`).
+(`etcd_calls.py`); the delivery thread gets and loses its grant here. Beside that the loop mirrors
+the master's cursor (`cursor_mirror.py`). Not here: what all shards of the node share
+(`elections.py`).
 """
 
 import asyncio
@@ -11,19 +12,13 @@ from collections.abc import Coroutine
 
 import structlog
 
-from delayd.coordination import Coordination
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
-from delayd.node.election.announcements import Announcements
-from delayd.node.election.etcd_calls import EtcdCalls, Identity
-from delayd.node.election.etcd_health import EtcdHealth
-from delayd.node.election.heartbeat import Heartbeat
-from delayd.node.election.kafka_contact import KafkaContact
-from delayd.node.election.pulse_line import Exchange
+from delayd.node.election.cursor_mirror import CursorMirror
+from delayd.node.election.election_context import ElectionContext
+from delayd.node.election.etcd_calls import EtcdCalls
 from delayd.node.election.pulse_watch import PulseWatch
-from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
-from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 from replication.election import Election
 from replication.election_facts import Effect, Ended, Event, ResignReason, State
@@ -43,47 +38,30 @@ class ControlLoop:
     """The control loop of one node and one shard. Lives on the event loop."""
 
     def __init__(
-        self,
-        coordination: Coordination,
-        election: Election,
-        delivery: DeliveryLoop,
-        replica: Replica,
-        clock: Clock,
-        identity: Identity,
-        exchange: Exchange | None = None,
-        contact: KafkaContact | None = None,
-        suspicion_ms: int = 0,
+        self, context: ElectionContext, election: Election, delivery: DeliveryLoop, shard: int = 0
     ) -> None:
-        """`exchange`: the way to other nodes' pulses; None: this node listens to none.
-        `contact`: with Kafka, given with an exchange. `suspicion_ms`: see `replication.pulse`."""
-        self._calls = EtcdCalls(coordination, clock, identity)
-        self._health = EtcdHealth(clock)
-        self._announcements = Announcements(coordination, replica, clock, identity, self._health)
+        self._calls = EtcdCalls(context.coordination, context.clock, context.identity, shard)
+        self._health = context.health
+        self._membership = context.membership
+        self._mirror = CursorMirror(
+            context.coordination, context.replica, context.clock, context.health, shard
+        )
         self._election = election
         self._delivery = delivery
-        self._replica = replica
-        self._clock = clock
-        self._identity = identity
-        self.heartbeat = Heartbeat(identity.nonce)
+        self._replica = context.replica
+        self._clock = context.clock
+        self._identity = context.identity
+        self._heartbeat = context.heartbeat
+        self.shard = shard
         self._watch = None
-        self._contact = contact if exchange is not None else None
-        if exchange is not None and contact is not None:
-            self.heartbeat.is_cut_off = lambda: contact.is_lost
-            self._watch = PulseWatch(
-                coordination,
-                self._announcements,
-                exchange,
-                contact.is_there,
-                clock,
-                identity,
-                suspicion_ms,
-                lambda: self._calls.holder,
-                self.handle,
-            )
+        if context.exchange is not None:
+            self._watch = PulseWatch(context, shard, lambda: self._calls.holder, self.handle)
         self._loop = asyncio.get_running_loop()
         self._grant: Grant | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._behind = False
+        self._turns = 0
+        self._last_master: str | None = None
         self._seeks_room_ms = 0
         self._resigned_for: ResignReason | None = None
         self.won_count = 0
@@ -98,19 +76,28 @@ class ControlLoop:
 
     @property
     def master_name(self) -> str | None:
-        """The node that held the leader key when it was last read."""
+        """The node that held the shard's leader key when it was last read."""
         holder = self._calls.holder
         return None if holder is None else holder.node
 
     @property
-    def etcd_failures(self) -> int:
-        """Calls to etcd that failed, whatever for."""
-        return self._health.failures
+    def gone(self) -> tuple[str, ...]:
+        """The node that led the shard last, if it does not lead it any more."""
+        if (name := self.master_name) is not None:
+            self._last_master = name
+            return ()
+        return () if self._last_master is None else (self._last_master,)
+
+    def yield_turns(self, turns: int) -> None:
+        """Let others campaign first for so many turns."""
+        if turns != self._turns:
+            self._turns = turns
+            self._note_turn()
 
     @property
-    def etcd_problem(self) -> str | None:
-        """What people must know while etcd does not answer this node, or None."""
-        return self._health.problem
+    def is_granted(self) -> bool:
+        """Return whether this node leads, by its lease."""
+        return self._grant is not None
 
     @property
     def found_dead_count(self) -> int:
@@ -126,11 +113,9 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Run until the election has stopped (after `shut_down`)."""
-        beside = [asyncio.create_task(self._announcements.keep_member())]
-        if self._watch is not None:
-            beside.append(asyncio.create_task(self._watch.run()))
-        if self._contact is not None:
-            beside.append(asyncio.create_task(self._contact.run(lambda: self._grant is not None)))
+        if self._replica.settings.shards > 1:
+            structlog.contextvars.bind_contextvars(shard=self.shard)
+        watch = None if self._watch is None else asyncio.create_task(self._watch.run())
         try:
             while self._election.state is not State.STOPPED:
                 self._note_lag()
@@ -143,8 +128,8 @@ class ControlLoop:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=2)
         finally:
-            for task in beside:
-                task.cancel()
+            if watch is not None:
+                watch.cancel()
 
     def shut_down(self) -> None:
         """Resign if master, then stop."""
@@ -189,7 +174,11 @@ class ControlLoop:
         behind = newest is None or not newest.record.frontier.reached_by(self._replica.ingested)
         if behind is not self._behind:
             self._behind = behind
-            self.handle(facts.LagChanged(self._clock.monotonic_ms(), behind))
+            self._note_turn()
+
+    def _note_turn(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self.handle(facts.TurnChanged(now_ms, self._behind, self._turns))
 
     def _sleep_s(self) -> float:
         wake_ms = self._election.wake_ms
@@ -239,7 +228,7 @@ class ControlLoop:
         try:
             answer = await asyncio.to_thread(self._calls.carry_out, call)
             if isinstance(call, facts.RevokeLease):
-                self.heartbeat.say_farewell(call.lease_id)
+                self._heartbeat.say_farewell(call.lease_id)
             self._health.note_answer()
         except Exception as error:
             # The election must learn that the call has ended, whatever went wrong.
@@ -253,7 +242,7 @@ class ControlLoop:
         """Write the cursor to etcd, when it is time to."""
         grant = self._grant
         if grant is not None and self._delivery.is_delivering:
-            cursor = self._announcements.take_cursor()
+            cursor = self._mirror.take()
             if cursor is not None:
                 self._spawn(self._write_cursor(grant, cursor))
 
@@ -269,12 +258,12 @@ class ControlLoop:
 
     async def _hand_over(self, grant: Grant) -> None:
         """Resign if another node has the room that this one lacks."""
-        if await self._announcements.is_room_elsewhere() and grant is self._grant:
+        if await self._membership.is_room_elsewhere() and grant is self._grant:
             self.fault(ResignReason.DISK_SHORT)
 
     async def _write_cursor(self, grant: Grant, cursor: str) -> None:
         leadership = grant.leadership
         assert leadership is not None, "a grant comes with a leader key"
-        is_held = await self._announcements.write_cursor(leadership, cursor)
+        is_held = await self._mirror.write(leadership, cursor)
         if not is_held and grant is self._grant and leadership is grant.leadership:
             self.fault(ResignReason.LEASE_LOST)

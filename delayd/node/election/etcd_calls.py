@@ -4,7 +4,9 @@ Not here: when a call is made, and what follows from its answer (`replication/el
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from delayd import __version__
@@ -13,7 +15,7 @@ from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 from replication.settings import RULES_KNOWN
 
-SHARD = 0
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,16 @@ class Identity:
         """The name under which it writes frontier records."""
         return f"{self.node}/{self.nonce}"
 
-    def member_value(self, *, has_room: bool, misses: str | None = None) -> str:
+    def member_value(
+        self,
+        *,
+        has_room: bool,
+        misses: Sequence[str] = (),
+        placed_by: Mapping[str, int] = NOTHING,
+    ) -> str:
         """Return the value of its member key. `has_room`: could it lead, and take everything in?
-        `misses`: the nonce of the master whose pulse it misses."""
+        `placed_by`: what decides which shards it should lead, if there are several.
+        `misses`: the nonces of masters whose pulse it misses; of one, as nodes of 0.1.0 say it."""
         value: dict[str, Any] = {
             "admin": self.admin,
             "nonce": self.nonce,
@@ -39,7 +48,10 @@ class Identity:
             "rules": RULES_KNOWN,
             "has_room": has_room,
         }
-        return json.dumps(value if misses is None else {**value, "misses": misses})
+        value |= placed_by
+        if misses:
+            value["misses"] = misses[0] if len(misses) == 1 else misses
+        return json.dumps(value)
 
     def leader_value(self, lease_id: int) -> str:
         """Return the value of the leader key while this node holds it."""
@@ -62,8 +74,11 @@ class Holder:
 class EtcdCalls:
     """Carries out one call at a time, in any thread."""
 
-    def __init__(self, coordination: Coordination, clock: Clock, identity: Identity) -> None:
+    def __init__(
+        self, coordination: Coordination, clock: Clock, identity: Identity, shard: int = 0
+    ) -> None:
         self._etcd = coordination
+        self._shard = shard
         self._clock = clock
         self._identity = identity
         self.holder: Holder | None = None
@@ -75,17 +90,17 @@ class EtcdCalls:
         match call:
             case facts.PollLeader():
                 asked_ms = now_ms()
-                return facts.LeaderRead(asked_ms, self._noted(self._etcd.leader(SHARD)))
+                return facts.LeaderRead(asked_ms, self._noted(self._etcd.leader(self._shard)))
             case facts.Depose(lease_id):
                 # A lease is of one campaign: what another one has created stays.
                 self._etcd.revoke(lease_id)
-                return facts.LeaderRead(now_ms(), self._noted(self._etcd.leader(SHARD)))
+                return facts.LeaderRead(now_ms(), self._noted(self._etcd.leader(self._shard)))
             case facts.GrantLease(ttl_s):
                 lease = self._etcd.grant_lease(ttl_s)
                 return facts.LeaseGranted(now_ms(), lease.id, lease.ttl_ms)
             case facts.Campaign(lease_id):
                 value = self._identity.leader_value(lease_id)
-                leader = self._noted(self._etcd.campaign(SHARD, value, lease_id))
+                leader = self._noted(self._etcd.campaign(self._shard, value, lease_id))
                 assert leader is not None, "the key is held after a campaign"
                 return facts.CampaignAnswered(now_ms(), leader)
             case facts.KeepAlive(lease_id):

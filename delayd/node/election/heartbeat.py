@@ -20,13 +20,16 @@ FAREWELL: Final = b"farewell %d\n"
 """With the lease of the leadership that is over."""
 
 LISTENERS_MAX: Final = 64
-"""Every node listens once; connections of nodes that were cut off end late."""
+"""Every node listens once for each shard; connections of nodes that were cut off end late."""
+LISTENERS_OF_PORT: Final = 128
+"""However many shards there are: half of the connections of the admin port are for others."""
 
 
 class Heartbeat:
     """Of one life of a node. Lives on the event loop."""
 
-    def __init__(self, life: str) -> None:
+    def __init__(self, life: str, shards: int = 1) -> None:
+        self._listeners_max = min(LISTENERS_MAX * shards, LISTENERS_OF_PORT)
         self.life = life
         """The nonce of this life."""
         self.is_cut_off: Callable[[], bool] = lambda: False
@@ -36,7 +39,7 @@ class Heartbeat:
     @property
     def is_full(self) -> bool:
         """True if nobody else may listen now."""
-        return len(self._listeners) >= LISTENERS_MAX
+        return len(self._listeners) >= self._listeners_max
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield what a listener is told, until the node ends."""

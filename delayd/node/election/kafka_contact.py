@@ -10,6 +10,8 @@ Source: docs/design/election.md, "Cut off from Kafka".
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
+from threading import Lock
 from typing import Final
 
 from delayd.bus import Bus, Cluster
@@ -36,6 +38,7 @@ class KafkaContact:
         self._clock = clock
         self._stepped_ms = stepped_ms
         self._cluster: Cluster | None = None
+        self._lock = Lock()
         self._answered_ms = 0
         self._failures = 0
 
@@ -56,24 +59,31 @@ class KafkaContact:
                 else:
                     self._failures = 0
         finally:
-            self._forget()
+            with self._lock:
+                self._forget()
 
     def ask(self) -> bool:
         """Return whether a broker answers now, and note it."""
-        try:
-            self._cluster = self._cluster or self._bus.cluster()
-            self._cluster.broker_count(TIMEOUT_MS)
-        except DelaydError:
-            self._failures += 1
-            self._forget()
-            return False
-        self._answered_ms, self._failures = self._clock.monotonic_ms(), 0
-        return True
+        with self._lock:
+            try:
+                self._cluster = self._cluster or self._bus.cluster()
+                self._cluster.broker_count(TIMEOUT_MS)
+            except DelaydError:
+                self._failures += 1
+                self._forget()
+                return False
+            self._answered_ms, self._failures = self._clock.monotonic_ms(), 0
+            return True
 
     def is_there(self) -> bool:
-        """Return whether a broker answers this node by new connections. For a follower."""
-        self._forget()
-        return self.ask()
+        """Return whether a broker answers this node by new connections. For a follower; others may
+        ask at the same time."""
+        try:
+            with closing(self._bus.cluster()) as cluster:
+                cluster.broker_count(TIMEOUT_MS)
+        except DelaydError:
+            return False
+        return True
 
     def _forget(self) -> None:
         if self._cluster is not None:

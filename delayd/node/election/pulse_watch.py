@@ -8,18 +8,16 @@ Source: docs/design/election.md, "Pulse".
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
-from delayd.node.election.announcements import Announcements
-from delayd.node.election.etcd_calls import Holder, Identity
+from delayd.node.election.election_context import ElectionContext
+from delayd.node.election.etcd_calls import Holder
+from delayd.node.election.membership import missed_by
 from delayd.node.election.pulse_line import Exchange, Line, Place
-from delayd.runtime.clock import Clock
 from replication import election_facts as facts
 from replication.pulse import (
     WAIT_MS,
@@ -48,29 +46,26 @@ REPEAT_MS = 1_000
 
 
 class PulseWatch:
-    """The watch of one node. Lives on the event loop."""
+    """The watch of one node over the master of a shard. Lives on the event loop."""
 
     def __init__(
         self,
-        coordination: Coordination,
-        announcements: Announcements,
-        exchange: Exchange,
-        is_kafka_there: Callable[[], bool],
-        clock: Clock,
-        identity: Identity,
-        suspicion_ms: int,
+        context: ElectionContext,
+        shard: int,
         holder: Callable[[], Holder | None],
         tell: Callable[[facts.Event], None],
     ) -> None:
-        """`is_kafka_there` asks Kafka, in another thread. `suspicion_ms`: see `Pulse`. `holder`: of
-        the leader key, as the node knows it. `tell`: the election."""
-        self._etcd = coordination
-        self._announcements = announcements
-        self._exchange = exchange
-        self._is_kafka_there = is_kafka_there
-        self._clock = clock
-        self._identity = identity
-        self._suspicion_ms = suspicion_ms
+        """`context`: with an exchange and a contact. `holder`: of the shard's leader key, as the
+        node knows it. `tell`: the election."""
+        assert context.exchange is not None and context.contact is not None, "it can listen"
+        self._etcd = context.coordination
+        self._membership = context.membership
+        self._exchange = context.exchange
+        self._is_kafka_there = context.contact.is_there
+        self._clock = context.clock
+        self._identity = context.identity
+        self._suspicion_ms = context.suspicion_ms
+        self._shard = shard
         self._holder = holder
         self._tell = tell
         self._restraint = Restraint()
@@ -118,7 +113,7 @@ class PulseWatch:
                     is_missed = await self._note_missed(holder, is_missed, watched.is_missed)
         finally:
             line.close()
-            self._announcements.misses = None
+            self._membership.miss(self._shard, None)
         if isinstance(order, Rest) and order.verdict is Verdict.PARTED:
             self._tell(facts.LeaderParted(self._clock.monotonic_ms()))
         elif isinstance(order, Rest):
@@ -136,12 +131,12 @@ class PulseWatch:
             if is_missed is not was_missed:
                 if is_missed:
                     log.warning("master_missed", master=holder.node, nonce=holder.nonce)
-                self._announcements.misses = holder.nonce if is_missed else None
-                await self._announcements.tell()
+                self._membership.miss(self._shard, holder.nonce if is_missed else None)
+                await self._membership.tell()
             members = await asyncio.to_thread(self._etcd.members) if is_missed else {}
         except CoordinationError:
             return was_missed
-        missing = [json.loads(value).get("misses") == holder.nonce for value in members.values()]
+        missing = [holder.nonce in missed_by(value) for value in members.values()]
         if most_miss(sum(missing), len(missing)):
             self._depose(holder)
         return is_missed

@@ -86,6 +86,8 @@ class SegmentsReader:
         self._write = write
         self._rows = Rows()
         self._passed_ms = cut.highest_cursor.due_ms
+        self._cursors = [cut.cursors_of(partition) for partition in range(len(cut.offsets))]
+        """K by partition and lane."""
 
     def read(self, path: str, segment: SegmentLine) -> None:
         """Write the rows of this slot or hour, as soon as they fill a group."""
@@ -161,7 +163,8 @@ class SegmentsReader:
     ) -> tuple[int, int, int]:
         """Add rows of the pending ones; return bytes, number and sum of CRCs of the whole frames in
         `data`."""
-        offsets, cursors, passed_ms = self._cut.offsets, self._cut.cursors, self._passed_ms
+        offsets, passed_ms = self._cut.offsets, self._passed_ms
+        cursors = self._cursors
         rows = self._rows
         add_due, add_partition, add_offset = (
             rows.due_ms.append,
@@ -178,7 +181,7 @@ class SegmentsReader:
             digest += crc
             if kind != _MESSAGE or offset >= offsets[partition]:
                 continue
-            if due_ms <= passed_ms and (due_ms, partition, offset) < cursors[lane]:
+            if due_ms <= passed_ms and (due_ms, partition, offset) < cursors[partition][lane]:
                 continue
             if low is not None and (due_ms, partition, offset) < low:
                 continue

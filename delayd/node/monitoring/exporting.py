@@ -21,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from delayd.node.export.exporter import Export, ExportError, Refusal
+from replication.frontier import ALL_SHARDS
 from replication.record import FrontierFormatError, FrontierRecord, decode
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -162,7 +163,8 @@ def _asked(body: bytes) -> tuple[FrontierRecord, int]:
         raise ValueError(f"frontier: {error}") from error
     cut = record.frontier
     numbers = chain(*cut.cursors, cut.offsets)
-    if cut.shard != 0 or not all(0 <= number < NUMBER_STOP for number in numbers):
+    is_of_all = cut.shard == (0 if cut.shards == 1 else ALL_SHARDS)
+    if not is_of_all or not all(0 <= number < NUMBER_STOP for number in numbers):
         raise ValueError("frontier: a number is out of its bounds")
     return record, wait_ms
 

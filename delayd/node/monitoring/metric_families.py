@@ -284,6 +284,16 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Elections that this node won.",
         lambda of: of.control.won_count,
     ),
+    gauge(
+        "delayd_shards_led",
+        "Shards that this node delivers; a cluster has one unless it was made with more.",
+        lambda of: len(of.delivery.led),
+    ),
+    counter(
+        "delayd_shards_handed_over_total",
+        "Shards that this node has handed over to a node that should lead them.",
+        lambda of: of.control.handed_over_count,
+    ),
     counter(
         "delayd_masters_found_dead_total",
         "Masters that this node judged to be dead, missed by most nodes, or cut off from Kafka.",

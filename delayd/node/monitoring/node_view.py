@@ -16,8 +16,8 @@ from delayd.config.node import NodeConfig
 from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
 from delayd.node.delivery.counters import LATENESS_BOUNDS_MS
-from delayd.node.delivery.delivery_loop import DeliveryLoop
-from delayd.node.election.control_loop import ControlLoop
+from delayd.node.delivery.deliveries import Deliveries
+from delayd.node.election.elections import Elections
 from delayd.node.export.exporter import Export, Exporter
 from delayd.node.ingest_watch import IngestWatch
 from delayd.node.kafka_health import KafkaHealth
@@ -57,8 +57,8 @@ class NodeView:
         clock: Clock,
         replica: Replica,
         ingestion: IngestLoop,
-        delivery: DeliveryLoop,
-        control: ControlLoop,
+        delivery: Deliveries,
+        control: Elections,
         exporter: Exporter,
         kafka_health: KafkaHealth,
         ingest_watch: IngestWatch,
@@ -198,6 +198,7 @@ class NodeView:
             "ingested_count": self.replica.ingested_count,
             "delivered_count": self.delivery.delivered_count,
             "late_count": self.late_count(),
+            "shards_led": self.delivery.led,
             "leads_since_ms": self.delivery.leads_since_ms,
             "lateness": {
                 "bounds_ms": LATENESS_BOUNDS_MS,

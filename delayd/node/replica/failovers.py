@@ -28,6 +28,7 @@ class Failover:
     """Last step of the former master."""
     begun_ms: int
     """First step of the new one, which delivers nothing."""
+    shard: int = 0
     gap_ms: int | None = None
     """How late the first messages were that the new master delivered, at most the time between the
     two masters' deliveries: what was idle is no gap. None: this node did not deliver them, or
@@ -40,27 +41,34 @@ class Failovers:
     def __init__(self) -> None:
         self.newest: tuple[Failover, ...] = ()
         """Oldest first; replaced as a whole."""
-        self._last: SeenFrontier | None = None
+        self._last: dict[int, SeenFrontier] = {}
+        """By shard."""
 
     def note(self, seen: SeenFrontier) -> None:
-        """Note the next frontier record of the topic."""
-        last, self._last = self._last, seen
+        """Note the next frontier record of a shard."""
+        shard = seen.record.frontier.shard
+        last, self._last[shard] = self._last.get(shard), seen
         if last is None or "/" not in last.record.owner:
             return  # No node has led before: a command wrote that record.
         record = seen.record
         if record.frontier.term == last.record.frontier.term or record.owner == last.record.owner:
             return
         found = Failover(
-            record.frontier.term, last.record.owner, record.owner, last.append_ms, seen.append_ms
+            record.frontier.term,
+            last.record.owner,
+            record.owner,
+            last.append_ms,
+            seen.append_ms,
+            shard,
         )
         self.newest = (*self.newest, found)[-FAILOVERS_MAX:]
 
-    def delivered_first(self, term: int, late_ms: int, at_ms: int) -> None:
-        """Note that this node's first messages of a term were so late when they were delivered, by
-        the broker's clock."""
+    def delivered_first(self, shard: int, term: int, late_ms: int, at_ms: int) -> None:
+        """Note that this node's first messages of a shard's term were so late when they were
+        delivered, by the broker's clock."""
         self.newest = tuple(
             replace(each, gap_ms=max(0, min(late_ms, at_ms - each.last_ms)))
-            if each.term == term
+            if (each.shard, each.term) == (shard, term)
             else each
             for each in self.newest
         )

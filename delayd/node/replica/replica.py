@@ -25,6 +25,7 @@ from delayd.node.replica.list_ingest import ListPiece
 from delayd.node.replica.piece import Piece
 from delayd.node.replica.retention import Forgotten, Retention
 from delayd.node.replica.room import Room, RoomState
+from delayd.node.replica.seen_shards import SeenShards, lost_steps
 from delayd.node.replica.switching import (
     limits_with,
     refuse_other_cluster,
@@ -55,8 +56,8 @@ from replication.trimmed import Beginning
 CLOCK_AHEAD_MAX_MS = 2 * 3_600_000
 """An idle master writes a frontier every hour."""
 QUEUE_LINES_OF_RECORD = 2
-"""Lines that a record adds at most to what is looked at to forget ids: of its id, and of the dead
-letter that it redrives or the message that it continues."""
+"""Lines that a record adds at most to what is looked at to forget ids: of its id, and of what it
+redrives or continues."""
 SPLIT_RETRY_MS = 20
 """How soon a takeover that needs a split looks again whether it may."""
 
@@ -84,8 +85,9 @@ class Replica:
         self.look_after_room: Callable[[], object] = lambda: None
         """Called before each checkpoint: a reserve is given back, or taken."""
         self.arrivals = Arrivals()
-        self._is_awaited = False  # by a takeover
+        self._awaiting = 0  # takeovers
         self._resumed_frontier: bytes = b""
+        self._seen = SeenShards(settings.shards)
         self.ingested_count = 0
         self._forgot_at_count = 0
         self._resume_at = [0] * settings.partitions
@@ -127,17 +129,20 @@ class Replica:
 
     @property
     def reached(self) -> tuple[int, ...]:
-        """Return how far the consumer had read at the last checkpoint: past markers and aborted
-        records too, which `ingested` does not count."""
+        """How far the consumer had read at the last checkpoint, markers included."""
         return tuple(
             max(state.next_offset, reached)
             for state, reached in zip(self._states, self._reached, strict=True)
         )
 
     @property
-    def known_step(self) -> int:
-        """Return the newest step that this node acted on before it was started; 0 if none."""
-        return decode(self._resumed_frontier).frontier.step if self._resumed_frontier else 0
+    def knows_steps(self) -> bool:
+        """Return whether this node has acted on any step before it was started."""
+        return bool(self._resumed_frontier) and decode(self._resumed_frontier).frontier.step > 0
+
+    def lost_steps(self, found: Frontier) -> str | None:
+        """Return what this node acted on before it was started that a frontier does not have."""
+        return lost_steps(decode(self._resumed_frontier), found) if self._resumed_frontier else None
 
     def resume_at(self, partition: int, offset: int) -> None:
         """Skip to this offset: nothing is left in the log between it and what was ingested."""
@@ -183,7 +188,7 @@ class Replica:
 
     @property
     def newest(self) -> SeenFrontier | None:
-        """Return the newest committed frontier that this node has read."""
+        """Return the newest committed frontier that this node has read, joint of all shards."""
         return self.retention.newest
 
     def take(self, records: Sequence[Record]) -> list[Rejected]:
@@ -219,13 +224,13 @@ class Replica:
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return what decides how a run is packed that begins at this offset."""
-        covered, (near_slot, counts_slots) = self.retention.covered, self.wheel.filing
+        near_slot, counts_slots = self.wheel.filing
         return PackRules(
             partition,
             near_slot,
             *self._states[partition],
             trail_ms_of(self.settings, self.rules.version_at(partition, offset)),
-            None if covered is None else (covered.offsets[partition], covered.cursors),
+            self.retention.covered_at(partition),
             counts_slots,
         )
 
@@ -253,63 +258,61 @@ class Replica:
         older one or other settings, WrongClusterKeyError for a key that this node lacks."""
         refuse_other_realm(seen.record.settings, self.settings)
         with self.changed:
-            newest = self.newest
-            if newest is not None:
-                if seen.offset <= newest.offset:
-                    return
-                if not newest.record.frontier.precedes(seen.record.frontier):
-                    raise FrontierError(
-                        f"frontier record at offset {seen.offset} steps back behind the one at "
-                        f"{newest.offset}",
-                        remedy="two clusters share the topic, or it was tampered with; "
-                        "nothing more is delivered by this node",
-                    )
-                settings = seen.record.settings
-                if settings.key_fingerprint != newest.record.settings.key_fingerprint:
-                    check_key(self.limits.proof_key.decode(), settings)
-            elif seen.record.frontier.step < self.known_step:
-                raise FrontierError(
-                    f"the frontier topic ends at step {seen.record.frontier.step}, this node "
-                    f"has already acted on step {self.known_step}",
-                    remedy="the topic lost records: see docs/operations.md",
-                )
-            refuse_passed(seen.record.barriers, self.rules, self.ingested)
-            self.limits = limits_with(self.limits, seen.record.barriers)
-            if newest is None:
+            newer = self._seen.newer_in(seen)
+            for before, part in newer:
+                key = part.record.settings.key_fingerprint
+                if before is None or before.record.settings.key_fingerprint != key:
+                    check_key(self.limits.proof_key.decode(), part.record.settings)
+                refuse_passed(part.record.barriers, self.rules, self.ingested)
+            if self.newest is None and (lost := self.lost_steps(seen.record.frontier)):
+                remedy = "the topic lost records: see docs/operations.md"
+                raise FrontierError(lost, remedy=remedy)
+            joint = self._seen.joint_with(newer) if newer else None
+            if joint is None:
+                return
+            self.limits = limits_with(self.limits, joint.record.barriers)
+            if self.newest is None:
                 known = self._resumed_frontier
-                self.retention.begin(seen, decode(known) if known else None)
+                self.retention.begin(joint, decode(known) if known else None)
             else:
-                self.retention.remember(seen)
-            self.wheel.pass_to(slot_of(seen.record.frontier.lowest_cursor.due_ms))
+                self.retention.remember(joint)
+            for _, part in newer:
+                self.retention.failovers.note(part)
+            self.wheel.pass_to(slot_of(self._seen.lowest_ms))
             self.changed.notify_all()
+
+    def newest_of(self, shard: int) -> SeenFrontier | None:
+        """Return the newest frontier of a shard that was read."""
+        return self._seen.of(shard)
 
     def wait_ingested(self, frontier: Frontier, timeout_ms: int) -> bool:
         """Wait until all that a frontier counts on is ingested; False if the time ran out."""
         with self.changed:
-            self._is_awaited = True
+            self._awaiting += 1
             self.changed.notify_all()
             try:
                 return self.changed.wait_for(
                     lambda: frontier.reached_by(self.ingested), timeout_ms / 1000
                 )
             finally:
-                self._is_awaited = False
+                self._awaiting -= 1
 
     def pause_ingest(self, pause_ms: int) -> None:
         """Wait so long, unless a takeover or a mastership needs what comes."""
         with self.changed:
             self.changed.wait_for(
-                lambda: self._is_awaited or self.arrivals.has_listener, pause_ms / 1000
+                lambda: self._awaiting > 0 or self.arrivals.has_listener, pause_ms / 1000
             )
 
     def attach(self, listener: ArrivalListener) -> None:
         """Tell the listener of all that arrives from now on. Lock held by the caller."""
-        self.arrivals.listener = listener
+        self.arrivals.listeners += (listener,)
 
-    def detach(self) -> None:
-        """Tell nobody any more. Takes the lock."""
+    def detach(self, listener: ArrivalListener) -> None:
+        """Tell this listener no more. Takes the lock."""
         with self.changed:
-            self.arrivals.listener = None
+            kept = (each for each in self.arrivals.listeners if each is not listener)
+            self.arrivals.listeners = tuple(kept)
 
     def split_before(self, frontier: Frontier) -> bool:
         """Split a piece of the hours that a frontier stands in or has passed; True when all are.
@@ -330,8 +333,8 @@ class Replica:
         return False
 
     def know(self, partition: int, id: str) -> tuple[IdState, list[Kill | None]] | None:
-        """Return the state of an id, and the kill of each message that it killed last; None if
-        nothing is remembered of it. Takes the lock."""
+        """Return the state of an id, and the kill of each message that it killed last, if anything
+        is remembered of it. Takes the lock."""
         with self.changed:
             state = self.wheel.ids.state(partition, id_name(id))
             if state == NOTHING:
@@ -352,8 +355,8 @@ class Replica:
         return newest is not None and not has_passed(newest.record.frontier, self.ingested)
 
     def _look_at_room(self) -> None:
-        free_bytes = self.wheel.free_bytes() - self.wheel.tail_bytes
-        self.room.look(max(0, free_bytes), is_refused=self.wheel.is_refused)
+        free_bytes = max(0, self.wheel.free_bytes() - self.wheel.tail_bytes)
+        self.room.look(free_bytes, is_refused=self.wheel.is_refused)
 
     def checkpoint(self, reached: tuple[int, ...] | None = None) -> bool:
         """Make durable what has been ingested, read up to `reached`; appends may go on meanwhile.

@@ -15,6 +15,7 @@ from delayd.cluster.frontier_log import SeenFrontier
 from delayd.node.replica.failovers import Failovers
 from delayd.wheel import SlotInfo
 from replication.frontier import Frontier
+from replication.rank import Rank
 from replication.record import FrontierRecord, decode, encode
 
 HISTORY_SAMPLES = 16
@@ -44,6 +45,9 @@ class Retention:
         self.failovers = Failovers()
         self._history: deque[SeenFrontier] = deque()
         self._pinned: Frontier | None = None
+        self._shared_out: Frontier | None = None
+        self._cursors: list[tuple[Rank, ...]] = []
+        """K by lane of that, by shard."""
 
     @property
     def newest(self) -> SeenFrontier | None:
@@ -54,6 +58,16 @@ class Retention:
     def covered(self) -> Frontier | None:
         """Return the frontier whose covered messages need not be stored any more."""
         return None if self.forgotten is None else self.forgotten.record.frontier
+
+    def covered_at(self, partition: int) -> tuple[int, tuple[Rank, ...]] | None:
+        """Return O of a partition and K by lane of `covered`; the same object until that moves."""
+        covered = self.covered
+        if covered is None:
+            return None
+        if covered is not self._shared_out:
+            self._shared_out = covered
+            self._cursors = [covered.cursors_of(shard) for shard in range(covered.shards)]
+        return covered.offsets[partition], self._cursors[partition % covered.shards]
 
     def begin(self, seen: SeenFrontier, known: FrontierRecord | None) -> None:
         """Remember the frontier that is read at the start of a node, which had acted on `known`
@@ -68,7 +82,6 @@ class Retention:
 
     def remember(self, seen: SeenFrontier) -> None:
         """Keep the newest frontier, and enough older ones to find one that is `hold_ms` old."""
-        self.failovers.note(seen)
         history = self._history
         spacing_ms = self.hold_ms // HISTORY_SAMPLES
         # The last one before an idle time stays: what it covers is not kept until that is over.
@@ -85,7 +98,7 @@ class Retention:
         old_enough_ms = history[-1].append_ms - hold_ms
         while len(history) >= 2 and history[1].append_ms <= old_enough_ms:
             history.popleft()
-        record, _, append_ms = history[0]
+        record, _, append_ms, _ = history[0]
         cut = record.frontier
         if append_ms > old_enough_ms:
             return
@@ -108,9 +121,11 @@ class Retention:
 
 
 def is_passed(info: SlotInfo | None, frontier: Frontier) -> bool:
-    """True if every offset that a slot or an hour holds is below O."""
+    """True if every offset that a slot or an hour holds of the frontier's partitions is below O."""
     assert info is not None, "what is listed has a line in the catalogue"
     return all(
-        highest < offset
-        for highest, offset in zip(info.highest_offsets, frontier.offsets, strict=True)
+        highest < offset or not frontier.owns(partition)
+        for partition, (highest, offset) in enumerate(
+            zip(info.highest_offsets, frontier.offsets, strict=True)
+        )
     )

@@ -40,14 +40,15 @@ class ArrivalListener(Protocol):
         """What is due later need not be told; read under the lock."""
 
     def arrived(self, entries: Iterable[Entry]) -> None:
-        """Note what was stored; called under the lock."""
+        """Note what was stored, perhaps of other shards too; called under the lock."""
 
 
 class Arrivals:
-    """Who is told what is stored. Under the replica's lock."""
+    """Who is told what is stored: a mastership of each shard that this node leads. Under the
+    replica's lock."""
 
     def __init__(self) -> None:
-        self.listener: ArrivalListener | None = None
+        self.listeners: tuple[ArrivalListener, ...] = ()
         self.soon_count = 0
         """Times that something was stored of which a listener had to be told. Any thread may read
         it."""
@@ -55,16 +56,17 @@ class Arrivals:
     @property
     def has_listener(self) -> bool:
         """True if a mastership plans by what is stored. Any thread may ask."""
-        return self.listener is not None
+        return bool(self.listeners)
 
     @property
     def told_ms(self) -> int:
-        """The due time beyond which nobody need be told; -1 without a listener."""
-        return -1 if self.listener is None else self.listener.told_ms
+        """The due time beyond which nobody need be told; -1 if nobody listens."""
+        return max((listener.told_ms for listener in self.listeners), default=-1)
 
     def tell(self, entries: Sequence[Entry]) -> None:
-        """Tell the listener, if there is one, what was stored."""
-        if self.listener is not None:
-            told_ms = self.listener.told_ms
+        """Tell the listeners, if there are any, what was stored."""
+        if self.listeners:
+            told_ms = self.told_ms
             self.soon_count += any(entry.due_ms <= told_ms for entry in entries)
-            self.listener.arrived(entries)
+        for listener in self.listeners:
+            listener.arrived(entries)

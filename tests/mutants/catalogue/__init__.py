@@ -20,6 +20,7 @@ from mutants.catalogue.repairing import REPAIRING
 from mutants.catalogue.repeated import REPEATED_REQUESTS
 from mutants.catalogue.reschedules import RESCHEDULES
 from mutants.catalogue.series import SERIES
+from mutants.catalogue.shards import SHARDS
 from mutants.catalogue.snapshots import SNAPSHOTS
 from mutants.catalogue.steps import STEPS
 from mutants.catalogue.storage import STORAGE
@@ -54,6 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DEBOUNCES,
     *GROUPS,
     *PAUSES,
+    *SHARDS,
     *IMPORTING,
 )
 """In the order of docs/design/mutants.md."""

@@ -451,7 +451,7 @@ IDS = (
         "a node that lacks the key by which a master signs stops",
         "frontier.md#cluster-keys",
         "delayd/node/replica/replica.py",
-        "                    check_key(self.limits.proof_key.decode(), settings)\n",
+        "                    check_key(self.limits.proof_key.decode(), part.record.settings)\n",
         "                    pass\n",
         "tests/unit/node/replica/test_replica.py"
         "::test_a_master_that_signs_by_an_unknown_key_stops_the_node",

@@ -25,7 +25,7 @@ MOVES: tuple[Mutant, ...] = (
         "a reader that refused a frontier record meets it again whenever it reads on",
         "moving.md#the-old-cluster",
         "delayd/cluster/frontier_log.py",
-        "                self._consumer.assign({self._shard: Position(record.offset)})\n",
+        "                self._consumer.assign({self.shard: Position(record.offset)})\n",
         "",
         f"{TESTS}::test_an_old_master_that_wakes_up_or_is_started_again_delivers_nothing",
         is_simulated=False,

@@ -8,7 +8,6 @@ from delayd.coordination import Leadership, StoredProgress
 from delayd.coordination.keys import leader_key, settings_key
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd, Outcome
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import SHARD
 from simulated.history import History
 from simulated.weather import Weather, Wire
 
@@ -42,7 +41,7 @@ class SimulatedCoordination(MemoryCoordination):
 
     def revoke(self, lease_id: int) -> None:
         """See the port. A node that ends another one's leadership deposes it."""
-        found = self._etcd.get(leader_key(self._realm, SHARD))
+        found = self._etcd.get(leader_key(self._realm, 0))
         owner = json.loads(found[0]) if found else {"lease": None}
         own = self._wire.process.name.partition(".")[0]
         if owner["lease"] == lease_id and owner["node"] != own:

@@ -142,14 +142,22 @@ class Machine:
 
     @property
     def has_live_grant(self) -> bool:
-        """Return whether its delivery has a lease, by its own clock."""
+        """Return whether a delivery of it has a lease, by its own clock."""
+        return bool(self.granted)
+
+    @property
+    def granted(self) -> list[int]:
+        """Return the shards whose deliveries have a lease, by its own clock."""
         if self._view is None or not self.is_up:
-            return False
-        delivery = self._view.delivery
-        grant = delivery._grant
-        if delivery._mastership is None or grant is None:
-            return False
-        return grant.has_lease(self.clock.monotonic_ms())
+            return []
+        now_ms = self.clock.monotonic_ms()
+        return [
+            shard
+            for shard, loop in enumerate(self._view.delivery.loops)
+            if loop._mastership is not None
+            and (grant := loop._grant) is not None
+            and grant.has_lease(now_ms)
+        ]
 
     def start(self) -> SimulatedEvent:
         """Start a new process. The event is set when it has ended."""

@@ -80,6 +80,7 @@ def simulate(
     moves: bool = False,
     pauses: bool = False,
     debounces: bool = False,
+    shards: int = 1,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -113,6 +114,7 @@ def simulate(
             moves=moves,
             pauses=pauses,
             debounces=debounces,
+            shards=shards,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):
@@ -130,7 +132,7 @@ def simulate(
         trace=world.trace,
         digest=_digest(world),
         faults=world.weather.faults,
-        failovers=steps[-1]["term"],
+        failovers=sum({step["shard"]: step["term"] for step in steps}.values()),
         sent=world.users.sent,
         delivered=sum(step["counts"]["delivered"] for step in steps),
         requeued=sum(step["counts"]["retried"] for step in steps),

@@ -11,7 +11,6 @@ from kernel import SECOND_US, Kernel
 
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import SHARD
 from simulated.machine import Machine
 
 EXCUSED_US = 4 * SECOND_US
@@ -26,7 +25,8 @@ stuck, though it began anew meanwhile."""
 class Witness:
     """What breaks the rule becomes the machine's `bug`, which ends the run."""
 
-    def __init__(self, kernel: Kernel, etcd: MemoryEtcd, cluster: str) -> None:
+    def __init__(self, kernel: Kernel, etcd: MemoryEtcd, cluster: str, shards: int = 1) -> None:
+        self._shards = shards
         self._kernel = kernel
         self._etcd = MemoryCoordination(etcd, cluster)
         self._machines: list[Machine] = []
@@ -37,7 +37,8 @@ class Witness:
         """Watch this machine from now on."""
         self._machines.append(machine)
         machine.after_call = self.look
-        machine.after_stuck = lambda: self.check_let_go(machine)
+        if self._shards == 1:  # Else nobody knows which of its leases it is about.
+            machine.after_stuck = lambda: self.check_let_go(machine)
 
     def excuse(self, us: int = EXCUSED_US) -> None:
         """Take note that leases have ended early: a master may not know it yet."""
@@ -49,28 +50,29 @@ class Witness:
 
     def look(self) -> None:
         """Check that every node that believes to be master is the one that etcd names."""
-        holder = self._holder()
-        if holder is None or self._kernel.now_us < self._excused_until_us:
+        if self._kernel.now_us < self._excused_until_us:
             return
-        for machine in self._machines:
-            is_wrong = machine.has_live_grant and (machine.name, machine.nonce) != holder
-            if is_wrong and not machine.is_split:
-                machine.bug = machine.bug or AssertionError(
-                    f"{machine.name} believes to be master, and the leader key says {holder}"
-                )
+        for shard in range(self._shards):
+            holder = self._holder(shard)
+            for machine in self._machines if holder is not None else ():
+                is_wrong = shard in machine.granted and (machine.name, machine.nonce) != holder
+                if is_wrong and not machine.is_split:
+                    machine.bug = machine.bug or AssertionError(
+                        f"{machine.name} believes to be master, and the leader key says {holder}"
+                    )
 
     def check_let_go(self, machine: Machine) -> None:
         """Check that the lease of this machine ended while a call of its delivery was stuck for
         long."""
         is_extended = self._kernel.now_us < self._extended_us + EXTENDED_US
-        if self._holder() == (machine.name, machine.nonce) and not is_extended:
+        if self._holder(0) == (machine.name, machine.nonce) and not is_extended:
             machine.bug = AssertionError(f"{machine.name} was stuck and has kept its lease")
 
-    def _holder(self) -> tuple[str, str] | None:
-        """Return node and nonce in the leader key, empty if there is none; None if etcd is
-        paused: then nothing changes."""
+    def _holder(self, shard: int) -> tuple[str, str] | None:
+        """Return node and nonce in the leader key of a shard, empty if there is none; None if etcd
+        is paused: then nothing changes."""
         try:
-            held = self._etcd.leader(SHARD)
+            held = self._etcd.leader(shard)
         except CoordinationError:
             return None
         if held is None:

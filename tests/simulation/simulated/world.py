@@ -14,9 +14,9 @@ from typing import Any
 
 from at_least_once_checker import AtLeastOnceChecker
 from kernel import SECOND_US, Kernel, MachineClock, Process
-from log_rules import Step, step_of_fields
+from log_rules import Step, joint_steps, step_of_fields
 from pydantic import SecretStr
-from simulation_checker import Checker, committed
+from simulation_checker import Checker, committed, in_order
 
 from delayd.bus import Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -102,11 +102,12 @@ class World:
         moves: bool = False,
         pauses: bool = False,
         debounces: bool = False,
+        shards: int = 1,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
         messages other due times. `pauses`: people pause targets and resume them. `debounces`: users
-        send messages of which the last one counts."""
+        send messages of which the last one counts. `shards`: of the cluster."""
         self._pauses = pauses
         self._zombies = zombies
         self._hangs = hangs
@@ -116,6 +117,7 @@ class World:
         self._plants_differences = differences
         self._moves = moves
         self._debounces = debounces
+        self.shards = shards
         chance = Random(f"{seed}: habits")
         self.seed = seed
         self.directory = directory
@@ -123,6 +125,9 @@ class World:
         self.rules_version = rules_version
         self.history = History()
         self.habits = Habits.of(chance, kinds)
+        if shards > 1:
+            partitions = -(-self.habits.partitions // shards) * shards
+            self.habits = replace(self.habits, partitions=partitions)
         self.days = days
         if days:
             self.habits = slow_down(self.habits, chance)
@@ -153,7 +158,7 @@ class World:
             )
             for number in range(NODES)
         ]
-        self.witness = Witness(self.kernel, self.etcd, CLUSTER)
+        self.witness = Witness(self.kernel, self.etcd, CLUSTER, shards)
         for machine in self.machines:
             self.witness.watch(machine)
         self.pulses: Pulses | None = None
@@ -220,6 +225,7 @@ class World:
             max_delay_ms=self.habits.max_delay_ms,
             naming=NAMED_BY_CLUSTER,  # as the digests of earlier seeds have it
             rules_version=self.rules_version,
+            shards=self.shards,
         )
         for topic, (partitions, config) in TARGETS.items():
             self.kafka.create_topic(topic, partitions, config)
@@ -324,8 +330,10 @@ class World:
             self.let_pass(SECOND_US // 10)
 
     def newest_step(self) -> Step:
-        """Return the last committed frontier."""
-        return step_of_fields(json.loads(self.records("delayd-frontier")[-1].value or b""))
+        """Return the last committed frontier, of all shards."""
+        records = in_order(committed(self.kafka, "delayd-frontier"))
+        steps = [step_of_fields(json.loads(record.value or b"")) for record in records]
+        return joint_steps(steps, self.shards)[-1]
 
     def close(self) -> None:
         """End every process."""
@@ -391,18 +399,17 @@ class World:
         is_at_rest = self.kernel.now_us > still_until_us + REST_US
         if not is_at_rest or not all(machine.is_up or machine.is_held for machine in self.machines):
             return False
-        frontier = json.loads(committed(self.kafka, "delayd-frontier")[-1].value or b"")
+        frontier = self.newest_step()
         last = self.backlog.last_offsets()
-        if any(offset >= frontier["offsets"][number] for number, offset in last.items()):
+        if any(offset >= frontier.offsets[number] for number, offset in last.items()):
             return False
         if self._switches and self.switchers.left:
             return False
         if self._plants_differences and not self.differences.is_over():
             return False
-        if frontier.get("holds"):
+        if frontier.fields.get("holds"):
             return False
-        cursors = [frontier["cursor"][0], *(cursor[0] for cursor in frontier["lanes"].values())]
-        return bool(min(cursors) > self.last_due_ms())
+        return min(frontier.cursors)[0] > self.last_due_ms()
 
     def last_due_ms(self) -> int:
         """Return the latest due time except those that are far away."""

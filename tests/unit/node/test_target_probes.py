@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from manual_clock import START_MS, ManualClock
 from one_node import DeliveryDesk, wait_for
 
 from delayd.bus import Record
+from delayd.node.delivery.counters import StepCounters
+from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.mastership import Grant
 from delayd.node.target_probes import ASKED_MAX, TargetProbes
+from delayd.node.targets.sparing import SparedPartition, Sparing
 from replication.election_facts import Ended
 
 FOREVER_MS = 10**15
@@ -29,7 +34,8 @@ class Desk(DeliveryDesk):
 
     def ask(self) -> None:
         """One round of questions, and the step behind it."""
-        TargetProbes(self.bus, self.delivery)._ask(self.delivery.spared_partitions)
+        deliveries = Deliveries([self.delivery], self.delivery.counters)
+        TargetProbes(self.bus, deliveries)._ask(deliveries.spared_partitions)
         self.clock.now_ms += 60 * SECOND_MS
         self.sparing.turn(self.clock.wall_ms())
         self.clock.now_ms += 120 * SECOND_MS
@@ -98,3 +104,34 @@ def test_a_node_spares_and_probes_nothing_once_its_grant_is_over(desk: Desk) -> 
     desk.delivery.wake()
     assert desk.reports.get(timeout=20) is Ended.ASKED
     assert desk.spared() == []
+
+
+class Loop:
+    """What spares a partition, as one shard of several."""
+
+    def __init__(self, since_ms: int) -> None:
+        self.sparing = Sparing()
+        self.sparing.note_silent(since_ms, [("orders", 0)])
+
+    @property
+    def spared_partitions(self) -> tuple[SparedPartition, ...]:
+        return self.sparing.report
+
+    def probe_answered(self, spared: SparedPartition) -> None:
+        self.sparing.answered(spared)
+
+
+def test_an_answer_is_told_to_all_shards_that_spare_the_partition() -> None:
+    loops: list[Any] = [Loop(1_000), Loop(1_007)]
+    deliveries = Deliveries(loops, StepCounters())
+    answering = SimpleNamespace(answering=lambda places, _ms: {*places}, close=lambda: None)
+    bus: Any = SimpleNamespace(cluster=lambda: answering)
+    probes = TargetProbes(bus, deliveries)
+    ended_ms: dict[int, int] = {}
+    for at_ms in range(2_000, 60_000, SECOND_MS):
+        probes._ask(deliveries.spared_partitions)
+        for number, loop in enumerate(loops):
+            loop.sparing.turn(at_ms)
+            if not loop.spared_partitions:
+                ended_ms.setdefault(number, at_ms)
+    assert abs(ended_ms[0] - ended_ms[1]) <= SECOND_MS

@@ -119,6 +119,16 @@ def test_a_step_full_of_bytes_is_cut_but_always_takes_one() -> None:
     assert len(step(queue, limits=limits).deliveries) == 1
 
 
+def test_a_lane_that_is_first_gets_the_step_and_each_other_one_a_record() -> None:
+    """docs/design/pauses.md, The end."""
+    first = [message(n, 5_000, lane=1, length=90) for n in range(8)]
+    others = [message(20 + n, 5_000, lane=2 + n % 2) for n in range(8)]
+    queue = queue_of(*first, *others)
+    limits = StepLimits(10, 1_000, lanes_first=frozenset({1}))
+    assert step(queue, limits=limits).deliveries == (*first, *others[:2])
+    assert len(step(queue, limits=limits).deliveries) == 6, "if it has nothing, others share"
+
+
 def test_a_late_arrival_is_delivered_by_the_step_that_moves_o_over_it() -> None:
     """docs/design/frontier.md, Step: a late arrival has rank < K when O moves over it.
 

@@ -24,7 +24,6 @@ from replication.election_facts import (
     FaultFound,
     GrantLease,
     KeepAlive,
-    LagChanged,
     Leader,
     LeaderRead,
     LeaseFoundDead,
@@ -37,6 +36,7 @@ from replication.election_facts import (
     State,
     StopDelivery,
     Ticked,
+    TurnChanged,
 )
 from replication.election_times import ElectionTimes
 
@@ -56,7 +56,7 @@ def test_a_node_that_is_far_behind_lets_others_campaign_first() -> None:
     Rules: behind-waits
     """
     election = Election("me")
-    told(election, LagChanged(0, behind=True), LeaderRead(0, None))
+    told(election, TurnChanged(0, behind=True), LeaderRead(0, None))
     orders: list[Effect] = []
     for now_ms in range(POLL_MS, 1_500 + POLL_MS, POLL_MS):
         orders += told(election, Ticked(now_ms), LeaderRead(now_ms, None))
@@ -66,7 +66,7 @@ def test_a_node_that_is_far_behind_lets_others_campaign_first() -> None:
 def test_the_wait_of_a_node_behind_starts_anew_when_somebody_led_in_between() -> None:
     """docs/design/election.md, "Lag"."""
     election = Election("me")
-    told(election, LagChanged(0, behind=True), LeaderRead(0, None))
+    told(election, TurnChanged(0, behind=True), LeaderRead(0, None))
     told(election, Ticked(1_400), LeaderRead(1_400, OTHERS))
     assert told(election, Ticked(1_550), LeaderRead(1_550, None)) == (PollLeader(),)
     assert told(election, Ticked(3_049), LeaderRead(3_049, None)) == (PollLeader(),)
@@ -76,8 +76,21 @@ def test_the_wait_of_a_node_behind_starts_anew_when_somebody_led_in_between() ->
 def test_a_node_that_caught_up_campaigns_at_the_next_reading() -> None:
     """docs/design/election.md, "Lag"."""
     election = Election("me")
-    told(election, LagChanged(0, behind=True), LeaderRead(0, None), LagChanged(10, behind=False))
+    told(election, TurnChanged(0, behind=True), LeaderRead(0, None), TurnChanged(10, behind=False))
     assert told(election, Ticked(150), LeaderRead(151, None)) == (PollLeader(), GrantLease(3))
+
+
+def test_a_node_lets_those_campaign_first_that_should_lead_rather_than_it() -> None:
+    """docs/design/election.md, "Lag".
+
+    Rules: shard-placed
+    """
+    election = Election("me")
+    told(election, TurnChanged(0, behind=False, turns=2), LeaderRead(0, None))
+    orders: list[Effect] = []
+    for now_ms in range(POLL_MS, 600 + POLL_MS, POLL_MS):
+        orders += told(election, Ticked(now_ms), LeaderRead(now_ms, None))
+    assert orders == [PollLeader()] * 3 + [PollLeader(), GrantLease(3)]
 
 
 # Campaigning
@@ -224,7 +237,7 @@ def test_a_master_stops_by_itself_at_its_deadline() -> None:
         LeaseKept(DEADLINE_MS, TTL_MS),
         CallFailed(DEADLINE_MS),
         DeliveryProgressed(DEADLINE_MS),
-        LagChanged(DEADLINE_MS, behind=False),
+        TurnChanged(DEADLINE_MS, behind=False),
     ],
 )
 def test_whatever_is_heard_at_the_deadline_comes_too_late(fact: Event) -> None:

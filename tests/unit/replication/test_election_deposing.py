@@ -12,7 +12,6 @@ from replication.election_facts import (
     Depose,
     FaultFound,
     GrantLease,
-    LagChanged,
     Leader,
     LeaderFoundDead,
     LeaderParted,
@@ -22,6 +21,7 @@ from replication.election_facts import (
     ShutdownRequested,
     State,
     Ticked,
+    TurnChanged,
 )
 from replication.election_times import ElectionTimes
 
@@ -53,7 +53,7 @@ def test_a_node_that_yields_in_rolling_updates_does_not_when_a_master_died() -> 
 def test_a_node_that_is_far_behind_deposes_too_and_lets_others_campaign() -> None:
     """Rules: behind-waits"""
     election = follower()
-    told(election, LagChanged(1, behind=True))
+    told(election, TurnChanged(1, behind=True))
     assert told(election, LeaderFoundDead(10, OTHERS.lease_id)) == (Depose(OTHERS.lease_id),)
     assert told(election, LeaderRead(12, None)) == ()
 

@@ -42,7 +42,6 @@ from replication.election_facts import (
     FaultFound,
     GrantLease,
     KeepAlive,
-    LagChanged,
     Leader,
     LeaderFoundDead,
     LeaderParted,
@@ -59,6 +58,7 @@ from replication.election_facts import (
     State,
     StopDelivery,
     Ticked,
+    TurnChanged,
 )
 from replication.election_times import ElectionTimes
 
@@ -70,7 +70,7 @@ def test_ticking_at_wake_time_is_enough(behind: bool) -> None:
     def history(tick_every_ms: bool) -> list[tuple[int, Effect]]:
         election, now_ms = Election("me"), 0
         orders: list[tuple[int, Effect]] = []
-        facts: list[Event] = [LagChanged(0, behind)]
+        facts: list[Event] = [TurnChanged(0, behind)]
         while now_ms < 10_000:
             while facts:
                 effects = election.handle(facts.pop(0))
@@ -243,8 +243,9 @@ def unasked(now_ms: int, lease_id: int) -> list[Event]:
         LeaseFoundDead(now_ms),
         DeliveryProgressed(now_ms),
         *[FaultFound(now_ms, reason) for reason in (*FAULTS, *[ResignReason.LEASE_LOST] * 4)],
-        LagChanged(now_ms, behind=True),
-        LagChanged(now_ms, behind=False),
+        TurnChanged(now_ms, behind=True),
+        TurnChanged(now_ms, behind=False),
+        TurnChanged(now_ms, behind=False, turns=2),
         LeaderFoundDead(now_ms, OTHERS.lease_id),
         LeaderParted(now_ms),
         ShutdownRequested(now_ms),

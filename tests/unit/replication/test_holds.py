@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from replication.drain import END_MS, RETRY_MS, STOP_MS_MAX, Endings
+from replication.drain import END_MS, RETRY_MS, RETRY_MS_MAX, STOP_MS_MAX, Endings
 from replication.frontier import Frontier, first_frontier
 from replication.holds import (
     HOLDS_MAX,
@@ -174,6 +174,25 @@ def test_a_step_that_is_too_full_is_an_ordinary_one_and_the_end_is_tried_again()
     assert endings.stopped(tails, LANES, NOW_MS + RETRY_MS + 1) == {}
     tails = {TOPIC: NOW_MS + RETRY_MS + 500}
     assert endings.stopped(tails, LANES, NOW_MS + RETRY_MS + 1) == {lane: tails[TOPIC] + 1}
+
+
+def test_after_each_further_attempt_the_end_waits_for_twice_as_long() -> None:
+    """Rules: pause-ends"""
+    endings, lane, now_ms = Endings(), lane_of(TOPIC, LANES), NOW_MS
+    waits_ms = []
+    for _ in range(9):
+        began_ms = now_ms
+        while not endings.stopped({TOPIC: now_ms + 500}, LANES, now_ms):
+            now_ms += 500
+        waits_ms.append(now_ms - began_ms)
+        assert endings.lanes_due({TOPIC: now_ms + 500}, LANES, now_ms) == frozenset()
+        assert endings.lanes_due({TOPIC: now_ms + 500}, LANES, now_ms + 501) == {lane}
+        now_ms += 501
+        assert endings.ended({TOPIC: now_ms - 1}, at(NOW_MS), LANES, now_ms) == frozenset()
+    wanted = [0, *(min(RETRY_MS << n, RETRY_MS_MAX) for n in range(8))]
+    assert waits_ms == wanted and wanted[-1] == RETRY_MS_MAX
+    endings.stopped({}, LANES, now_ms)
+    assert endings.stopped({TOPIC: now_ms}, LANES, now_ms), "another hold begins anew"
 
 
 def test_a_lane_does_not_stop_for_long() -> None:

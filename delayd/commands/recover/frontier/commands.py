@@ -14,6 +14,7 @@ from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
 from delayd.runtime.clock import Clock, SystemClock
+from replication.settings import Settings
 
 if TYPE_CHECKING:
     from delayd.commands.recover.frontier.recovering import Recovery
@@ -82,7 +83,6 @@ def frontier(
     from delayd.commands.move.source import Source
     from delayd.commands.recover.frontier.recovering import planned, run
     from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
-    from delayd.config.cluster_key import check_key
     from delayd.config.node import load
     from delayd.wheel.stopped import locked, open_stopped
 
@@ -93,7 +93,7 @@ def frontier(
         recovery = stack.enter_context(_recovery(node, stopped_ms, prefer, clock))
         layout = stack.enter_context(locked(node.data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
-        check_key(key, source.known.settings)
+        _refuse_unfit(source.known.settings, key)
         if stopped_ms < source.known.now_ms:
             raise ConfigError(
                 f"--stopped-at is {stopped_ms} ms, and this node saw a step at "
@@ -139,3 +139,12 @@ def _moment(text: str) -> int:
         raise ConfigError(
             f"--stopped-at {text!r} is no time", remedy="write it like 2026-01-31T23:59:59Z"
         ) from error
+
+
+def _refuse_unfit(settings: Settings, key: str) -> None:
+    """Raise ConfigError for a cluster with shards, WrongClusterKeyError for another key."""
+    from delayd.cluster.one_shard import refuse_shards
+    from delayd.config.cluster_key import check_key
+
+    check_key(key, settings)
+    refuse_shards(settings, "recover frontier")

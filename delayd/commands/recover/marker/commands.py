@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from delayd.cluster.connect import coordination_if_named, open_bus, open_raw_log
+from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.topics import load_settings
 from delayd.commands.recover.marker.looking import Looker
 from delayd.commands.recover.marker.mending import (
@@ -90,6 +91,7 @@ def marker(
             f"{cluster} delivers at least once: it has no transactions, so no markers",
             remedy="nothing is to be done",
         )
+    refuse_shards(settings, "recover marker")
     said = ""
     with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
         if coordination is not None:

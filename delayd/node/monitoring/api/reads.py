@@ -112,16 +112,11 @@ def _known_fields(message: dict[str, Any]) -> dict[str, Any]:
 def cluster_view(report: dict[str, Any], reader: ApiToken) -> ClusterView:
     """Return as much of a report as a reader may see."""
     nodes, problems = _seen_of_nodes(report, reader)
-    shard = ShardView(
-        shard=0,
-        leader=report["master"],
-        **{name: report[name] for name in ShardView.model_fields if name in report},
-    )
     return ClusterView(
         cluster=report["cluster"],
         healthy=report["healthy"],
         problems=problems,
-        shards=[shard],
+        shards=[ShardView(**shard) for shard in report["shards"]],
         failing_targets=[
             FailingTargetView(**each)
             for each in report["failing_targets"]

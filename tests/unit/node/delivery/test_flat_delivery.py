@@ -125,7 +125,7 @@ def test_what_is_in_memory_only_is_read_in_python(
         node = make(*TARGETS)
         fill(node, 600)
         assert [type(piece) for piece in pieces_of(node)] == [Piece]
-        node.replica.detach()
+        node.replica.arrivals.listeners = ()
         keep(node)
         assert [type(piece) for piece in pieces_of(node)] == [FlatPiece]
 

@@ -167,6 +167,22 @@ def test_steady_traffic_goes_behind_what_has_waited_and_ends_the_hold(
     assert max(late[-3:]) <= 20, "it is as prompt as before"
 
 
+def test_a_hold_ends_though_other_lanes_fill_every_step(make: Maker) -> None:
+    """Rules: pause-order, pause-ends"""
+    busy = [f"busy-{n}" for n in range(6)]
+    node = make("orders", *busy, partitions=3, records_max=60)
+    order(node, "orders", for_ms=4_000, rate=200)
+    wanted = sent(node, 110, step_ms=100)
+    for topic in busy:
+        for n in range(3_000):
+            node.send(topic, DUE_MS, partition=n % 3)
+    go_on(node, START_MS + 12_000, every_ms=50)
+    left = [3_000 - len(node.read(topic)) for topic in busy]
+    assert min(left) > 100, "they are behind all the time"
+    assert last(node).holds == {}
+    assert [origin_of(record) for record in node.read("orders")] == wanted
+
+
 def test_late_is_counted_on_and_told_in_time(make: Maker) -> None:
     """Rules: pause-late"""
     node = make("orders", partitions=3)

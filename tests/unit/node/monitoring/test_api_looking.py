@@ -20,7 +20,7 @@ REPORT: dict[str, Any] = {
     "cluster": "c",
     "healthy": False,
     "master": "a",
-    **SHARD,
+    "shards": [{"shard": 0, "leader": "a", **SHARD}],
     "problems": [*(hangs("a", each) for each in SPARED), "disk"],
     "failing_targets": [],
     "paused": [{"topic": topic, "state": "paused"} for topic in ("billing", "orders")],

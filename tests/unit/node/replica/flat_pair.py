@@ -79,6 +79,7 @@ class Pair:
             with replica.changed:
                 replica.attach(heard[-1])
             outcomes.append(replica.take(given_records))
+            replica.detach(heard[-1])
         assert outcomes[0] == outcomes[1]
         assert heard[0].entries == heard[1].entries
         assert all_of(self.listed) == all_of(self.flat)

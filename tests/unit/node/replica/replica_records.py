@@ -37,7 +37,7 @@ def deliver_all(replica: Replica, frontier: Frontier, now_ms: int) -> list[tuple
         produced = (*messages_of(content.pieces), *content.replies)
         delivered += [(frame.partition, frame.offset) for frame in produced]
         if plan.is_empty:
-            replica.detach()
+            replica.detach(planner)
             return delivered
 
 

@@ -18,6 +18,7 @@ class Told:
         self.owner = owner
         self.frontier = self
         self.term = term
+        self.shard = 0
 
 
 def seen(owner: str, term: int, append_ms: int) -> SeenFrontier:
@@ -41,11 +42,11 @@ def test_the_gap_is_what_messages_waited_and_not_what_was_idle() -> None:
     failovers = Failovers()
     for each in (seen("a/1", 1, 1_000), seen("b/2", 2, 9_000)):
         failovers.note(each)
-    failovers.delivered_first(7, 500, 9_100)
+    failovers.delivered_first(0, 7, 500, 9_100)
     assert failovers.newest[0].gap_ms is None, "of another term"
-    failovers.delivered_first(2, 5, 60_000)
+    failovers.delivered_first(0, 2, 5, 60_000)
     assert failovers.newest[0].gap_ms == 5
-    failovers.delivered_first(2, 3_600_000, 9_100)
+    failovers.delivered_first(0, 2, 3_600_000, 9_100)
     assert failovers.newest[0].gap_ms == 8_100, "they were late before"
 
 

@@ -1,30 +1,32 @@
-"""What a node tells etcd about itself: its member key, under a lease of its own, and, while it is
-master, the cursor mirror. Each leadership begins with a copy of the cluster's settings.
+"""What a node tells etcd about itself, whatever shards it leads: its member key, under a lease of
+its own.
 
-Nodes read of it only whether another one has room (`is_room_elsewhere`).
+Nodes read of it whether another one has room (`is_room_elsewhere`), and whom others miss.
 """
 
 import asyncio
 import json
+from collections.abc import Callable, Collection, Mapping
 
-from delayd.coordination import Coordination, Leadership
+from delayd.coordination import Coordination
 from delayd.errors import CoordinationError
-from delayd.node.election.etcd_calls import SHARD, Identity
+from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.room import RoomState
 from delayd.runtime.clock import Clock
 
 MEMBER_TTL_S = 10
-MIRROR_INTERVAL_MS = 1_000
-"""The cursor is mirrored in etcd at most this often."""
 
 
-class Announcements:
-    """Announces a node and mirrors the newest frontier that its replica knows.
+def missed_by(value: str) -> Collection[str]:
+    """Return the nonces of the masters that a node misses, by the value of its member key."""
+    misses = json.loads(value).get("misses") or ()
+    return (misses,) if isinstance(misses, str) else misses
 
-    Lives on the event loop.
-    """
+
+class Membership:
+    """Of one node. Lives on the event loop."""
 
     def __init__(
         self,
@@ -33,22 +35,22 @@ class Announcements:
         clock: Clock,
         identity: Identity,
         health: EtcdHealth,
+        placed_by: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """`placed_by`: see `Identity.member_value`."""
+        self._placed_by = placed_by
         self._coordination = coordination
         self._replica = replica
         self._clock = clock
         self._identity = identity
         self._health = health
-        self._taken_ms = 0
-        self._is_writing = False
-        self._settings_written_under: Leadership | None = None
         self._lease_id: int | None = None
         """Of the member key."""
         self._told = ""
-        self.misses: str | None = None
-        """The nonce of the master that this node misses (`replication/pulse.py`)."""
+        self._misses: dict[int, str] = {}
+        """By shard, the nonce of its master if this node misses it (`replication/pulse.py`)."""
 
-    async def keep_member(self) -> None:
+    async def keep(self) -> None:
         """Keep the member key alive until cancelled."""
         etcd = self._coordination
         while True:
@@ -65,9 +67,18 @@ class Announcements:
                 self._lease_id = None
             await asyncio.sleep(MEMBER_TTL_S / 3)
 
+    def miss(self, shard: int, nonce: str | None) -> None:
+        """Note whether this node misses the master of a shard; `tell` says it."""
+        self._misses.pop(shard, None)
+        if nonce is not None:
+            self._misses[shard] = nonce
+
     async def tell(self) -> None:
         """Write the member key, if it says something else by now; CoordinationError."""
-        value = self._identity.member_value(has_room=self._has_room(), misses=self.misses)
+        misses = sorted(set(self._misses.values()))
+        value = self._identity.member_value(
+            has_room=self._has_room(), misses=misses, placed_by=self._placed_by()
+        )
         if value != self._told and self._lease_id is not None:
             name, lease_id = self._identity.node, self._lease_id
             await asyncio.to_thread(self._coordination.put_member, name, value, lease_id)
@@ -93,36 +104,3 @@ class Announcements:
             and self._replica.room.state is RoomState.ENOUGH
             and newest.record.frontier.reached_by(self._replica.ingested)
         )
-
-    def take_cursor(self) -> str | None:
-        """Return the cursor (JSON) if it is time to write it, and etcd answers; None if not."""
-        now_ms, newest = self._clock.monotonic_ms(), self._replica.newest
-        is_early = self._is_writing or now_ms - self._taken_ms < MIRROR_INTERVAL_MS
-        if newest is None or is_early or self._health.is_silent:
-            return None
-        self._taken_ms = now_ms
-        self._is_writing = True
-        frontier = newest.record.frontier
-        return json.dumps(
-            {
-                "cursor_ms": frontier.lowest_cursor.due_ms,
-                "term": frontier.term,
-                "step": frontier.step,
-                "owner": newest.record.owner,
-                "written_ms": newest.append_ms,
-            }
-        )
-
-    async def write_cursor(self, leadership: Leadership, cursor: str) -> bool:
-        """Write a cursor that was taken; False if the leader key is not that creation any more."""
-        try:
-            if leadership is not self._settings_written_under:
-                settings = json.dumps(self._replica.settings.to_json())
-                await asyncio.to_thread(self._coordination.put_settings, settings)
-                self._settings_written_under = leadership
-            return await asyncio.to_thread(self._coordination.put_cursor, SHARD, leadership, cursor)
-        except CoordinationError:
-            self._health.failures += 1
-            return True
-        finally:
-            self._is_writing = False

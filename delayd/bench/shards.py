@@ -1,0 +1,138 @@
+"""`delayd bench shards`: what shards give: a backlog that becomes due at one moment, on one node
+and on three, with 1, 2, 4 and 8 shards; and the same where a step takes long, whatever it holds.
+
+On few cores all nodes share what there is: then the processor time for a message says most. Where
+the cores are not the limit, but the wait for each commit is, delivery grows with the shards. So a
+second series holds steps to few messages.
+"""
+
+from threading import Event
+from typing import Final
+
+from delayd.bench.context import Context
+from delayd.bench.errors import TooSlowError
+from delayd.bench.figures import Figure, Measured
+from delayd.bench.hot_second import LATE_MS_MAX, cpu_s_of
+from delayd.bench.lateness import LEAD_MS, START_MS, paced
+from delayd.bench.load import shuffled
+from delayd.bench.nodes import BenchNodes
+from delayd.bench.reading import reading, received
+from delayd.bench.sending import fill, finish, lead_ms, sending
+
+SHARDS: Final = (1, 2, 4, 8)
+NODES: Final = (1, 3)
+PARTITIONS: Final = 8
+"""Of the buffer: each number of shards has as many."""
+
+HOT_MS: Final = 100
+"""All of a backlog is due within this time."""
+
+PLACED_S_MAX: Final = 150
+"""A node counts after 30 s; then shards move, one in half a second."""
+
+SMALL_STEP: Final = {"step_records_max": 100}
+SMALL_SHARE: Final = 10
+"""A series with small steps has one in so many messages."""
+
+
+def bench_shards(context: Context) -> list[Figure]:
+    """Return rates, lateness and processor time by the number of shards and nodes, each against one
+    shard on as many nodes."""
+    measured = Measured()
+    for _ in context.runs("shards"):
+        for nodes in NODES:
+            alone: dict[str, float] = {}
+            for shards in SHARDS:
+                context.tell(f"shards: {shards} on {nodes} nodes")
+                found = _play(context, measured, nodes, shards)
+                alone = alone or found
+                for (what, value), first in zip(found.items(), alone.values(), strict=True):
+                    name = f"shards-{shards}x{nodes}-{what}"
+                    measured.add(name, UNITS[what], value, f"shards-1x{nodes}-{what}", first)
+        _measure_small_steps(context, measured)
+    return measured.figures()
+
+
+UNITS: Final = {
+    "rate": "messages/s",
+    "cpu": "us/message",
+    "p50": "ms late",
+    "p99": "ms late",
+    "memory": "MiB",
+}
+
+
+def _measure_small_steps(context: Context, measured: Measured) -> None:
+    alone = 0.0
+    for shards in (1, 4):
+        context.tell(f"shards: {shards} on 3 nodes, small steps")
+        with BenchNodes(
+            context.brokers, 3, shards=shards, partitions=PARTITIONS, settings=SMALL_STEP
+        ) as nodes:
+            rate, _ = _backlog(context, measured, nodes, shards, SMALL_SHARE)
+        alone = alone or rate
+        name = f"shards-{shards}x3-small-steps-rate"
+        measured.add(name, "messages/s", rate, "shards-1x3-small-steps-rate", alone)
+
+
+def _play(context: Context, measured: Measured, count: int, shards: int) -> dict[str, float]:
+    with BenchNodes(context.brokers, count, shards=shards, partitions=PARTITIONS) as nodes:
+        rate, cpu_us = _backlog(context, measured, nodes, shards, 1)
+        p50, p99 = _lateness(context, measured, nodes)
+        memory_mib = sum(
+            int(nodes.status(name)["process"]["memory_bytes"]) for name in nodes.names
+        ) / (2**20 * count)
+    return {"rate": rate, "cpu": cpu_us, "p50": p50, "p99": p99, "memory": memory_mib}
+
+
+def _backlog(
+    context: Context, measured: Measured, nodes: BenchNodes, shards: int, part: int
+) -> tuple[float, float]:
+    """Return the rate of a backlog from the moment at which it is due, and the processor time of
+    all nodes for a message, ingest included, in us."""
+    nodes.start_and_wait()
+    _wait_until_placed(nodes, shards)
+
+    def play(patience: int) -> tuple[float, float]:
+        kafka, messages = context.brokers.client, context.sizes.messages // part
+        begun_s = sum(cpu_s_of(nodes).values())
+        ingested = nodes.count(nodes.names[0], "ingested_count")
+        at_ms = nodes.clock.wall_ms() + patience * lead_ms(len(nodes.names) * messages)
+        load = shuffled(nodes.create_target(), messages, at_ms, HOT_MS)
+        with reading(kafka, load) as reader:
+            fill(kafka, nodes.buffer, load)
+            nodes.wait_until_ingested(ingested + messages)
+            if nodes.clock.wall_ms() >= at_ms:
+                raise TooSlowError
+            Event().wait((at_ms - nodes.clock.wall_ms()) / 1000)
+            found = received(reader, at_ms + LATE_MS_MAX)
+        used_s = sum(cpu_s_of(nodes).values()) - begun_s
+        [last_ms] = found.quantiles_ms(1000)
+        measured.add_faults(f"shards-{shards}x{len(nodes.names)}", found.faults())
+        return 1000 * messages / max(1, last_ms), used_s * 10**6 / messages
+
+    return context.patiently(play)
+
+
+def _lateness(context: Context, measured: Measured, nodes: BenchNodes) -> tuple[float, float]:
+    """Return p50 and p99 of the lateness at an even rate, ms."""
+    sizes, kafka = context.sizes, context.brokers.client
+    first_due_ms = nodes.clock.wall_ms() + START_MS + LEAD_MS
+    load = paced(nodes.create_target(), sizes.rate, sizes.seconds, first_due_ms)
+    with reading(kafka, load) as reader, sending(kafka, nodes.buffer, load, LEAD_MS) as sender:
+        finish(sender)
+        found = received(reader, load.end_ms + LATE_MS_MAX)
+    measured.add_faults("shards-lateness", found.faults())
+    p50, p99 = found.quantiles_ms(500, 990)
+    return p50, p99
+
+
+def _wait_until_placed(nodes: BenchNodes, shards: int) -> None:
+    """Wait until each shard is led, and no node leads more than its share, rounded up."""
+    share = -(-shards // len(nodes.names))
+
+    def is_placed() -> bool:
+        led = [nodes.status(name).get("shards_led") or [] for name in nodes.names]
+        return sum(map(len, led)) == shards and max(map(len, led)) <= share
+
+    nodes.wait(is_placed, PLACED_S_MAX, f"{shards} shards are led by {len(nodes.names)} nodes")
