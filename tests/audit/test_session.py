@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.clientserver import JavaClient
+from py4j.protocol import REFLECTION_COMMAND_NAME
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +26,24 @@ def test_the_session_is_set_up_for_tables(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.range(1000).agg(F.sum("id")).collect()[0][0] == 499_500
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_java_is_asked_once_for_what_makes_columns(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    F.concat(F.lit("a"), F.col("b"))
+    asked: list[str] = []
+    ask = JavaClient.send_command
+
+    def send(client: JavaClient, command: str, *more: bool) -> str:
+        asked.append(command)
+        answer: str = ask(client, command, *more)
+        return answer
+
+    monkeypatch.setattr(JavaClient, "send_command", send)
+    F.concat(F.lit("c"), F.col("d"))
+    assert [each for each in asked if each.startswith(REFLECTION_COMMAND_NAME)] == []
+    assert any("concat" in each for each in asked), asked
 
 
 def test_java_reads_the_archive_of_its_classes_where_there_is_one(spark: SparkSession) -> None:

@@ -317,6 +317,8 @@ class Checker:
         arrives."""
         last: dict[tuple[int, str], tuple[Request, set[str], list[Request]]] = {}
         answered = {marker.source for marker in self.answers}
+        ended, of_series = self.killed | self.series.cut, self.series.sources
+        arrived = {self.rules.origin_of(source) for source, into in self.produced.items() if into}
         for message in self.messages:
             if message.op == "debounce" and message.source not in answered:
                 given = [v for v in self.verdicts[message.source] if v["verdict"] not in LATER]
@@ -345,13 +347,8 @@ class Checker:
                 continue
             verdict, killed = marked[0]["verdict"], set(marked[0]["killed"])
             targets = {m.source for m in self.rules.targets_of[marker.source]}
-            ended = self.killed | self.series.cut
             truly = {self.rules.origin_of(source) for source in targets & ended}
-            assert not any(
-                self.produced[source]
-                for source in self.rules.origins.keys() | killed
-                if self.rules.origin_of(source) in killed - self.series.sources
-            ), f"{killed} arrived"
+            assert arrived.isdisjoint(killed - of_series), f"{killed} arrived"
             # Of what is Done, a node may have dropped what was due long before.
             floor_ms = self.rules.as_of_ms[marker.source] - self._id_memory_ms
             counting = [
@@ -380,7 +377,7 @@ class Checker:
             assert verdict == expected, f"{marker.source}: {marked}, kills {targets}"
             where = f"{marker.source}: {killed}"
             assert killed == truly or not (truly or counting), f"{where} not {truly}"
-            known = {self.rules.origin_of(source) for source in self.killed | self.series.cut}
+            known = {self.rules.origin_of(source) for source in ended}
             assert killed <= known, f"{where} are not killed"
 
     def _check_repeated(self, marker: Request, first: Request) -> None:

@@ -139,9 +139,29 @@ def open_session(
     with _environ(environment):
         context = _start(conf, folder / "spark.log")
     try:
+        _look_up_once(context._jvm)
         yield SparkSession(context)
     finally:
         _end(context)
+
+
+class _Static:
+    """A class of Java's that looks up each of its static members once."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._found, name)
+        setattr(self, name, member)
+        return member
+
+
+def _look_up_once(jvm: Any) -> None:
+    """Keep the classes that make columns. At each call PySpark asks Java for the class, which seeks
+    it in all jars, and then for its member: two questions more than the call itself."""
+    for name in ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils"):
+        setattr(jvm, name, _Static(getattr(jvm, name)))
 
 
 def spark_archive(java: Java) -> Path:
