@@ -166,10 +166,11 @@ class Quotas:
 
     def obey(self, order: QuotaOrder, offset: int, now_ms: int) -> list[Gate]:
         """Obey an order that stands at this offset, and return the gates to write: what has no
-        quota any more is open."""
+        quota any more is open, whatever the log says of it: a gate may be there that no step knows,
+        such as a copy."""
         before = self._quotas.get(order.topic)
         self._quotas = obey(self._quotas, order, offset)
-        if before is None or not before.is_full or order.topic in self._quotas:
+        if before is None or order.topic in self._quotas:
             return []
         return [Gate(order.topic, now_ms, False, before.pending, 0)]
 

@@ -59,9 +59,10 @@ def set_quota(
         )
     offset, after = there.passed(record, quota_record(order, limits), QuotaError, order.topic)
     quota = after.quotas.get(order.topic)
-    if order.max_pending and (quota is None or quota.offset < offset):
+    is_obeyed = quota is None if order.max_pending == 0 else quota is not None
+    if not is_obeyed or (quota is not None and quota.offset < offset):
         raise QuotaError(
-            f"the order to limit {order.topic} was passed and not obeyed",
+            f"the order about the limit of {order.topic} was passed and not obeyed",
             remedy=f"{QUOTAS_MAX} topics may have a limit; else see delayd dead list: an order "
             "whose time is 5 minutes off is refused",
         )

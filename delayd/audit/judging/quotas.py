@@ -233,7 +233,9 @@ def _of_states(named: DataFrame) -> DataFrame:
     free = F.greatest(F.lit(1).cast("bigint"), F.floor(most / 10))
     # An order that this step passes counts from the next one on.
     before = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
-    is_known = before.eqNullSafe(F.get("quota", F.lit(2)))
+    # A step that stands still counts nothing: the first of a term, for one.
+    stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
+    is_known = before.eqNullSafe(F.get("quota", F.lit(2))) & ~(stands[0] & stands[1])
     why = F.when(is_known & (full_ms == 0) & (pending >= most), "not full").when(
         is_known & (full_ms > 0) & (pending <= most - free), "full"
     )
@@ -265,8 +267,10 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
         F.min("offset").alias("offset"),
     )
     is_whole = F.col("places") == partitions
-    why = F.when(F.col("step").isNotNull() & ~F.col("is_said"), "no step says so").when(
-        ~is_whole & F.lit(not any(bounds.buffer_starts)), "it is not in every partition"
+    # Of a gate without a step the commit may not have come everywhere yet.
+    has_step = F.col("step").isNotNull()
+    why = F.when(has_step & ~F.col("is_said"), "no step says so").when(
+        has_step & ~is_whole & F.lit(not any(bounds.buffer_starts)), "it is not in every partition"
     )
     text = F.format_string(
         "at %d the log says that %s is %s, with %d pending: %s",

@@ -322,4 +322,4 @@ def test_names_can_neither_colour_the_terminal_nor_turn_its_lines(hostile: str) 
 
 
 def test_it_is_short_whatever_the_report_holds() -> None:
-    assert len(on_terminal(maximal_report()).splitlines()) < 2000
+    assert len(on_terminal(maximal_report()).splitlines()) < 2200

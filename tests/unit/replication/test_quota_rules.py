@@ -77,10 +77,11 @@ def test_orders_set_change_and_end_a_quota() -> None:
     assert len(obey(many, order(6, "topic-1"), 9)) == QUOTAS_MAX
 
 
-def test_the_end_of_a_quota_opens_a_topic_that_is_full_and_no_other() -> None:
+def test_the_end_of_a_quota_opens_its_topic_full_or_not() -> None:
     """Rules: quota-cleared"""
     of = quotas()
-    assert of.obey(order(0), 9, NOW_MS) == []
+    assert of.obey(order(0), 9, NOW_MS) == [Gate("orders", NOW_MS, False, 0, 0)]
+    assert of.obey(order(0), 9, NOW_MS) == [], "it has none any more"
     of = quotas()
     counted(of, 12)
     assert of.obey(order(0), 9, NOW_MS) == [Gate("orders", NOW_MS, False, 12, 0)]
