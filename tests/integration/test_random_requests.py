@@ -239,7 +239,8 @@ def check_coverage(seen: OutcomesRead, findings: Findings) -> None:
     met = {str(letter.header("delayd-reason")) for each in seen.letters.values() for letter in each}
     met |= {f"{told['op']}: {told['verdict']}" for each in seen.receipts.values() for told in each}
     met |= findings.outcomes.keys()
-    of_others = {Reason.UNREADABLE_BATCH, Reason.NOT_SUPPORTED}  # of batches; of older rules
+    # Of batches; of older rules; of limits, and there is none.
+    of_others = {Reason.UNREADABLE_BATCH, Reason.NOT_SUPPORTED, Reason.OVER_QUOTA}
     wanted = {reason.slug for reason in Reason if reason not in of_others}
     wanted |= {"message: delivered", "message: killed", "message: pending"}
     for op, verdicts in (
