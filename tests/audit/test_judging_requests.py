@@ -23,8 +23,10 @@ from delayd.request import Op, Reason, Reject, Request, RequestLimits, offset_of
 from delayd.request.headers import UNREADABLE_HEADERS
 from delayd.request.holds import order_record
 from delayd.request.internal import barrier, signed
+from delayd.request.quotas import gate_record, quota_record
 from delayd.request.request import Switch
 from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order
+from replication.quotas import MAX_PENDING_MAX, Gate, QuotaOrder
 from replication.rank import lane_of
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_VERSION
@@ -123,6 +125,22 @@ def by_hand() -> Iterator[Record]:
     yield true._replace(headers=true.headers[:1])
     yield true._replace(headers=[("delayd-rules", b"5/9"), true.headers[1]])
     yield from orders()
+    yield from quotas()
+
+
+def quotas() -> Iterator[Record]:
+    """Orders about quotas and gates: true, of another partition, of another time, copied, false."""
+    for max_pending in (0, 1, 5, MAX_PENDING_MAX, MAX_PENDING_MAX + 1):
+        for topic in ("orders", "..", "delayd-x"):
+            written = quota_record(QuotaOrder(topic, APPEND_MS, max_pending), LIMITS)
+            for partition in (written.partition, written.partition + 1):
+                place = partition % LIMITS.partitions
+                yield request(*written.headers, key=None, value=None, partition=place)
+    for is_full in (True, False):
+        for at_ms in (APPEND_MS, APPEND_MS - ORDER_AGE_MS_MAX, APPEND_MS - ORDER_AGE_MS_MAX - 1):
+            written = gate_record(1, Gate("orders", at_ms, is_full, 7, 5), LIMITS)
+            for partition in (1, 2):
+                yield request(*written.headers, key=None, value=None, partition=partition)
 
 
 def orders() -> Iterator[Record]:
@@ -244,6 +262,7 @@ def test_the_audit_reads_every_request_as_the_nodes_do(spark: SparkSession) -> N
         met[wanted["reason"] or wanted["op"]] += 1
     of_messages = {Reason.CONFLICT, Reason.DEAD, Reason.EXPIRED, Reason.NO_OCCURRENCE}
     others = (*of_messages, Reason.UNMOVABLE, Reason.UNREADABLE_BATCH, Reason.NOT_SUPPORTED)
+    others += (Reason.OVER_QUOTA,)  # of no record alone
     met_elsewhere = {reason.slug for reason in others}
     reasons = {reason.slug for reason in Reason} - met_elsewhere
     assert reasons | {op.name.lower() for op in Op if op is not Op.SETTLE} <= met.keys(), met
