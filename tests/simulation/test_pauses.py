@@ -46,7 +46,7 @@ def test_pauses_are_renewed_resumed_forged_and_handed_on(guarantee: str) -> None
 @pytest.mark.long
 def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
     seen = Counter[str]()
-    for seed in range(8, 16):
+    for seed in range(8, 20):
         world = World(seed, tmp_path / str(seed), pauses=True)
         try:
             with capture_logs():

@@ -80,8 +80,9 @@ def test_100_000_records_of_any_kind_have_one_outcome_each() -> None:
     of_messages = {Reason.CONFLICT, Reason.DEAD, Reason.EXPIRED, Reason.NO_OCCURRENCE}
     of_messages.add(Reason.UNMOVABLE)
     of_older_rules = {Reason.NOT_SUPPORTED}
-    others = (*of_messages, *of_older_rules, Reason.UNREADABLE_BATCH)
+    others = (*of_messages, *of_older_rules, Reason.UNREADABLE_BATCH, Reason.OVER_QUOTA)
     met_elsewhere = {reason.slug for reason in others}
-    ops = {op.name for op in Op} - {"SWITCH", "SETTLE", "HOLD"}  # which need a proof of their own
+    with_proof = {"SWITCH", "SETTLE", "HOLD", "QUOTA", "GATE"}  # of their own
+    ops = {op.name for op in Op} - with_proof
     wanted = ops | {reason.slug for reason in Reason} - met_elsewhere
     assert wanted - set(outcomes) == set(), f"seed {SEED}: {outcomes}"
