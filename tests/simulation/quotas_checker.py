@@ -101,9 +101,14 @@ class QuotasChecker:
                         del named[said.topic]
             quotas = step.fields.get("quotas", {})
             where = f"step {step.fields['step']}"
+            last = self._judge.steps[max(0, index - 1)]
+            # A step that stands still counts nothing: the first of a term, for one.
+            counts = (step.cursors, step.offsets) != (last.cursors, last.offsets)
             assert {topic: [q[0], q[2]] for topic, q in quotas.items()} == named, where
             for topic in {*quotas, *was}:
                 now = quotas.get(topic)
+                if not counts:
+                    ordered.add(topic)
                 changed = self._check_state(where, topic, was.get(topic), now, ordered)
                 kind = "full" if now and now[3] else "open"
                 written = gates.pop((topic, step.fields["now_ms"], kind), {})
