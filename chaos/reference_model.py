@@ -218,14 +218,13 @@ class Model:
 
     def take(self, asked: Asked) -> None:
         """Apply the next record of its partition."""
-        partition = asked.record.partition
         self._floor.take(asked.record)
         match asked.op:
             case Op.SETTLE:
                 assert self._settles(asked), "masters do"
                 self._free(asked)
             case Op.SWITCH:
-                self._switched.add(partition)
+                self._switched.add(asked.record.partition)
             case Op.REJECTED:
                 self._store(asked, "rejected")
             case Op.CONTINUE:
@@ -278,9 +277,8 @@ class Model:
             self._under(asked).append(message)
 
     def _kill(self, asked: Asked) -> None:
-        live = self._under(asked)
+        live, settles = self._under(asked), self._settles(asked)
         place = (asked.record.partition, asked.id)
-        settles = self._settles(asked)
         marker = Marker(asked, list(live), self._last_marker.get(place), settles=settles)
         self.markers[asked.source] = marker
         if live and settles:
@@ -314,8 +312,8 @@ class Model:
         if self._is_too_far(asked, live):
             self._store(replace(asked, reason="too-far"), "rejected")
             return
-        place = (asked.record.partition, asked.id)
-        marker = Marker(asked, list(live), self._last_marker.get(place))
+        earlier = self._last_marker.get((asked.record.partition, asked.id))
+        marker = Marker(asked, list(live), earlier)
         self.markers[asked.source] = marker
         for message in live:
             new_ms = asked.new_due_ms
@@ -326,21 +324,23 @@ class Model:
 
     def _is_too_far(self, asked: Asked, live: list["Message"]) -> bool:
         as_of_ms = self._floor.as_of_ms(asked.record)
-        latest_ms = asked.record.append_ms + self.max_delay_ms
         return asked.by_ms is not None and any(
-            each.planned_ms + asked.by_ms > latest_ms
+            each.planned_ms + asked.by_ms > asked.record.append_ms + self.max_delay_ms
             for each in live
             if each.moving is not None or each.newest.rank[0] > as_of_ms
         )
 
     def _free(self, asked: Asked) -> None:
-        """Take in what masters say of markers: what one has not moved was done before."""
+        """Take in what masters say of markers: what one has not moved is done, not live."""
         value = asked.record.value or b""
-        for id, offset, *_ in json.loads(value) if value.startswith(b"[") else ():
-            for message in self._live[asked.record.partition, id]:
-                moving = message.moving
-                if moving is not None and moving.asked.record.offset == offset:
+        for id, offset, *found in json.loads(value) if value.startswith(b"[") else ():
+            live = self._live[place := (asked.record.partition, id)]
+            for message in list(live):
+                if (marker := message.moving) and marker.asked.record.offset == offset:
+                    live.remove(message)
                     message.moving = None
+                    if any(found[:2]):
+                        self._last_marker[place] = marker
 
     def _carry_out(self, message: Message, asked: Asked) -> None:
         """Take what a reschedule has written of a message."""

@@ -45,6 +45,11 @@ class World:
         """A barrier: rules 4 hold behind it."""
         self.ask(2_500, rules=4, proof="x")
 
+    def settle(self, *settled: list[Any]) -> None:
+        """The master's note of what markers came to."""
+        record = self.ask(DUE_MS + 1, settles=len(settled), proof="x")
+        self.requests[-1] = record._replace(value=json.dumps(settled).encode())
+
     def continuation(self, of: Logged, origin: Logged, attempt: int = 1, **asks: object) -> Logged:
         """The master's own record."""
         own = {"continues": of.offset, "next-due": DUE_MS + 500, "attempt": attempt}
@@ -245,6 +250,28 @@ def redriven(world: World) -> None:
     world.deliver(message)
     again = world.message(redrive="3/4")
     world.tell(again, "duplicate", op="redrive")
+
+
+def moved_too_late(world: World) -> None:
+    """A reschedule came behind the delivery, and its master has said so."""
+    message = world.message()
+    world.deliver(message)
+    moving = world.ask(DUE_MS + 1, op="reschedule", id="id", due=DUE_MS + 500)
+    world.tell(moving, "too-late")
+    world.settle(["id", moving.offset, [], [[DUE_MS, message.offset, 0, -1]], False, DUE_MS + 1])
+
+
+def moved_too_late_and_cancelled(world: World) -> None:
+    moved_too_late(world)
+    world.tell(world.cancel(DUE_MS + 2), "too-late")
+
+
+def moved_too_late_and_replaced(world: World) -> None:
+    """What a reschedule found done is not live any more."""
+    moved_too_late(world)
+    replacing = world.message(DUE_MS + 2, op="replace")
+    world.tell(replacing, "scheduled")
+    world.deliver(replacing)
 
 
 def bad(world: World) -> None:
