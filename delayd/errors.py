@@ -72,6 +72,13 @@ class NodeUnreachableError(DelaydError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class SourceUnreachableError(DelaydError):
+    """The system that is imported from did not answer, or refused; a later run goes on."""
+
+    code = "source-unreachable"
+    exit_code = ExitCode.UNREACHABLE
+
+
 class TopicMismatchError(DelaydError):
     """A delayd topic or a broker setting is not what the contract needs; nothing was started."""
 

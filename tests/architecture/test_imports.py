@@ -47,6 +47,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ctypes": ("delayd.runtime.native", "delayd.wheel.disk"),
     # An extra: only a backup into an object store needs it.
     "fsspec": ("delayd.commands.backup.stores",),
+    # An extra: only an import from Redis needs it.
+    "redis": ("delayd.commands.importing.redis_server",),
     "fastapi": ("delayd.node.monitoring",),
     "uvicorn": ("delayd.node.monitoring",),
     "prometheus_client": ("delayd.audit.following.metrics", "delayd.node.monitoring.metrics"),

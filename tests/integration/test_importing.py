@@ -12,14 +12,18 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from celery_filled import fill_celery
 from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
 from forking import Forked
 from nodes import HANGS_S, NodeProcess, delayd_in_process, running, wait_for
+from redis_servers import redis_server
 from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
@@ -145,6 +149,78 @@ def test_the_records_of_a_topic_are_imported_as_they_are(desk: Desk) -> None:
     assert again["rows"] == RECORDS
 
 
+def test_an_import_from_redis_that_was_killed_and_resumed_has_each_member_once(desk: Desk) -> None:
+    """A set of the due times in milliseconds, and a hash of payloads."""
+    begun_ms = int(time.time() * 1000) + HOUR_S * 1000
+    with redis_server() as url, closing(redis.Redis.from_url(url)) as client:
+        client.zadd("later", {f"set-{n}": begun_ms + n for n in range(ROWS)})
+        client.hset("payloads", mapping={f"set-{n}": f"of {n}" for n in range(ROWS)})
+        mapping = desk.mapping(
+            "set",
+            f'topic = "target.{desk.cluster.name}.orders"\nid = "{{member}}"\ndue = "{{score}}"\n',
+        )
+        given = ("--mapping", str(mapping), "--from-url", url, "--payload", "payloads")
+        killed_and_resumed(desk, "zset:later", given, ROWS)
+        assert not client.exists("later") and client.hlen("payloads") == ROWS
+    wanted = sorted((f"set-{n}", begun_ms + n) for n in range(ROWS))
+    wait_for(lambda: desk.pending("set-", 2 * ROWS) == wanted, "all are listed, each once")
+
+
+def killed_and_resumed(desk: Desk, source: str, given: tuple[str, ...], rows: int) -> float:
+    """Kill an import when it sends, and run it on; how long the two took together, in seconds."""
+    before, began_s = desk.buffered(), time.monotonic()
+    tried = desk.run(source, *given, "--dry-run")
+    assert (tried["rows"], tried["malformed"]) == (rows, 0)
+    job = ("import", source, *given, *desk.kafka)
+    process = Forked(job, desk.folder / "out", desk.folder / "errors", {})
+    wait_for(lambda: desk.buffered() > before or process.poll() is not None, "it sends")
+    process.kill()
+    process.wait(HANGS_S)
+    assert before < desk.buffered() < before + rows, "it was killed on its way"
+    for _ in range(2):
+        said = desk.run(source, *given, "--resume")
+        assert said["verdicts"] == {"scheduled": rows} and said["complete"]
+        assert said["kept"]["messages"] == rows
+    return time.monotonic() - began_s
+
+
+@pytest.mark.rehearsal
+@pytest.mark.timeout(7_200)
+def test_a_hundred_thousand_messages_of_redis_are_imported_each_once(desk: Desk) -> None:
+    """A set, and a queue of Celery of which workers that died had fetched a half."""
+    count = int(os.environ.get("DELAYD_IMPORT_ROWS", "100000"))
+    begun = datetime.now(UTC) + timedelta(days=1)
+    target = f"target.{desk.cluster.name}.orders"
+    texts = {
+        "zset": f'topic = "{target}"\nid = "{{member.id}}"\ndue = "{{score}}"\nunit = "s"\n',
+        "celery": f'topic = "{target}"\nid = "{{id}}"\ndue = "{{eta}}"\n',
+    }
+    due = {n: begun + timedelta(milliseconds=n) for n in range(count)}
+    with redis_server() as url, closing(redis.Redis.from_url(url)) as client:
+        client.zadd(
+            "later",
+            {
+                f'{{"id": "zset-{n}", "what": "{"x" * 100}"}}': at.timestamp()
+                for n, at in due.items()
+            },
+        )
+        fill_celery(url, {f"celery-{n}": at for n, at in due.items()}, count // 2)
+        for kind, text in texts.items():
+            mapping = desk.mapping(f"{kind}-many", text)
+            source = {"zset": "zset:later", "celery": "celery:celery"}[kind]
+            given = ("--mapping", str(mapping), "--from-url", url)
+            took_s = killed_and_resumed(desk, source, given, count)
+            print(f"{count} of {source}: {took_s:.0f} s, the dry run and a kill with it")
+            wanted = sorted((f"{kind}-{n}", ceil_ms(at)) for n, at in due.items())
+            _wait_for_pending(desk, f"{kind}-", wanted)
+        assert client.llen("celery") == 0 and client.hlen("unacked") == 0
+
+
+def ceil_ms(at: datetime) -> int:
+    """Unix milliseconds, never early."""
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - at) // timedelta(milliseconds=1))
+
+
 @pytest.mark.rehearsal
 @pytest.mark.timeout(7_200)
 def test_a_hundred_thousand_rows_are_imported_in_bounded_memory(desk: Desk) -> None:
@@ -176,5 +252,10 @@ def test_a_hundred_thousand_rows_are_imported_in_bounded_memory(desk: Desk) -> N
     assert json.loads(out.read_text())["verdicts"] == {"scheduled": count}
     assert most_kib < MEMORY_KIB_MAX
     wanted = sorted((f"many-{n}", begun_ms + n) for n in range(count))
-    wait_for(lambda: len(desk.pending("many-", 2 * count)) == count, "all are listed")
-    assert desk.pending("many-", 2 * count) == wanted
+    _wait_for_pending(desk, "many-", wanted)
+
+
+def _wait_for_pending(desk: Desk, id_prefix: str, wanted: list[tuple[str, int]]) -> None:
+    many = len(wanted)
+    wait_for(lambda: len(desk.pending(id_prefix, 2 * many)) == many, "all are listed")
+    assert desk.pending(id_prefix, 2 * many) == wanted

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -14,7 +15,6 @@ from delayd.cluster.connect import open_bus
 from delayd.cluster.request_limits import request_limits_if_told
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
-from delayd.commands.importing.files import FileRows
 from delayd.commands.importing.job import (
     FINE,
     MALFORMED,
@@ -22,10 +22,11 @@ from delayd.commands.importing.job import (
     Requests,
     Source,
     look,
+    refuse_wrong_mapping,
 )
 from delayd.commands.importing.journal import About, Journal
 from delayd.commands.importing.mapping import mapping_of
-from delayd.commands.importing.topic import TopicRows
+from delayd.commands.importing.sources import Given, source_of
 from delayd.commands.messages import CONNECT_TIMEOUT_MS, WAIT_S_DEFAULT
 from delayd.commands.wording import moment, plural
 from delayd.config.cli_options import AsJson, Bootstrap, Config, Prefix, TimeoutS
@@ -34,17 +35,46 @@ from delayd.errors import ConfigError, DelaydError, ExitCode
 from delayd.request import RequestLimits
 from delayd.runtime.clock import SystemClock
 
-KAFKA: Final = "kafka:"
 PROBLEMS_MAX: Final = 20
 """Printed; the rest is counted."""
 TOLD_MS: Final = 5_000
 """Between two lines about the progress."""
 
+FromBootstrap: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--from-bootstrap", help="Brokers of the source's topic, if they are others."),
+]
+FromConfig: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--from-config", help="TOML file with the settings of those brokers."),
+]
+FromUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--from-url",
+        envvar="DELAYD_FROM_URL",
+        help="Where zset: and celery: are: redis://HOST:PORT/DB.",
+    ),
+]
+Payload: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--payload",
+        help="Of zset: a hash with a field for each member, or keys like job:{member}.",
+    ),
+]
+WorkersStopped: TypeAlias = Annotated[
+    bool, typer.Option("--workers-stopped", help="Of celery: do not look whether workers run.")
+]
+
 
 def import_(
     source: Annotated[
         str,
-        typer.Argument(help="A file of JSON lines (.jsonl) or CSV, or a topic: kafka:NAME."),
+        typer.Argument(
+            help="A file of JSON lines (.jsonl) or CSV, a topic (kafka:NAME), or of Redis a sorted "
+            "set (zset:KEY) or a queue of Celery (celery:QUEUE)."
+        ),
     ],
     bootstrap: Bootstrap,
     mapping: Annotated[
@@ -60,14 +90,11 @@ def import_(
         Path | None,
         typer.Option("--job", help="The journal of the import. Default: MAPPING.job."),
     ] = None,
-    from_bootstrap: Annotated[
-        str | None,
-        typer.Option("--from-bootstrap", help="Brokers of the source's topic, if they are others."),
-    ] = None,
-    from_config: Annotated[
-        Path | None,
-        typer.Option("--from-config", help="TOML file with the settings of those brokers."),
-    ] = None,
+    from_bootstrap: FromBootstrap = None,
+    from_config: FromConfig = None,
+    from_url: FromUrl = None,
+    payload: Payload = None,
+    workers_stopped: WorkersStopped = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
     config: Config = None,
@@ -78,7 +105,9 @@ def import_(
     Example: delayd import jobs.jsonl --mapping jobs.toml --dry-run
     """
     # The settings of one Kafka hold passwords that are no business of another.
-    rows = _source(source, from_bootstrap or bootstrap, from_config if from_bootstrap else config)
+    its_config = from_config if from_bootstrap else config
+    given = Given(from_bootstrap or bootstrap, its_config, from_url, payload, workers_stopped)
+    rows = source_of(source, given)
     where = _Where(bootstrap, prefix, load_security(config), timeout_s)
     requests = _requests(where, mapping)
     if dry_run:
@@ -97,8 +126,11 @@ def _import(
         known = None if journal.about is None else journal.about.identity
         digest = hashlib.sha256(mapping.read_bytes()).hexdigest()
         about = About(where.name, rows.name, rows.identity(known), digest)
+        if rows.disarms and journal.about is None:
+            refuse_wrong_mapping(rows, requests)
         journal.begin(about, rows.start, requests.now_ms)
         requests.begun_ms = journal.begun_ms
+        _disarm(rows, journal)
         run = Import(journal, rows, requests, _Problems(), _teller())
         stopped_by = _carry_out(run, where, requests.limits)
         report = {
@@ -107,9 +139,23 @@ def _import(
             "verdicts": journal.verdicts,
             "complete": journal.is_done,
         }
+    kept = rows.kept()
+    if kept is not None:
+        report["kept"] = kept._asdict()
     _show(report, stopped_by, path, as_json)
-    is_fine = report["complete"] and {*journal.verdicts} <= {FINE}
+    is_whole = kept is None or kept.messages == journal.rows
+    is_fine = report["complete"] and is_whole and {*journal.verdicts} <= {FINE}
     return ExitCode.FINE if is_fine else ExitCode.PROBLEM
+
+
+def _disarm(rows: Source, journal: Journal) -> None:
+    """Take the messages, unless an earlier run has. The journal says so before one is sent."""
+    if not rows.disarms:
+        return
+    if journal.position is None:
+        journal.note(rows.disarm(), Counter())
+    if (kept := rows.kept()) is not None:
+        typer.echo(f"taken: {kept.messages:,} messages, kept in {kept.where}", err=True)
 
 
 class _Where(NamedTuple):
@@ -147,13 +193,6 @@ def _carry_out(run: Import, where: _Where, limits: RequestLimits | None) -> Dela
         overrides=largest,
     ) as changer:
         return run.run(partial(changer.change, timeout_ms=int(where.timeout_s * 1000)))
-
-
-def _source(source: str, bootstrap: str, config: Path | None) -> Source:
-    if not source.startswith(KAFKA):
-        return FileRows(Path(source))
-    bus = open_bus(bootstrap, load_security(config).properties())
-    return TopicRows(bus, source.removeprefix(KAFKA), SystemClock())
 
 
 def _refuse_wrong_resume(path: Path, resume: bool) -> None:
@@ -226,3 +265,8 @@ def _show(
         typer.echo(f"{count:>14,}  {name}")
     left = "" if report["complete"] else f"; not all: --resume --job {journal} goes on"
     typer.echo(f"{plural(report['rows'], 'row')} of {report['source']}{left}", err=True)
+    if (kept := report.get("kept")) is not None and report["complete"]:
+        is_whole = kept["messages"] == report["rows"]
+        equal = "as many are" if is_whole else f"{kept['messages']:,} are, which is not as many;"
+        end = "remove it when you need it no more" if is_whole else "somebody changed it"
+        typer.echo(f"{equal} kept in {kept['where']}: {end}", err=True)

@@ -34,10 +34,11 @@ class FileRows:
         if not self._is_csv and path.suffix.lower() not in JSON_LINES:
             raise ConfigError(
                 f"{path}: the end of its name says no format",
-                remedy=f"name it {', '.join(JSON_LINES)} or {CSV}; a topic is kafka:NAME",
+                remedy=f"name it {', '.join(JSON_LINES)} or {CSV}; see --help for other sources",
             )
         self.name = str(path.resolve())
         self.start: str | None = None
+        self.disarms = False
         with self._opened() as file:
             self._size_bytes = file.seek(0, 2)
 
@@ -46,6 +47,12 @@ class FileRows:
         head_bytes = int(known.split(":")[0]) if known else min(self._size_bytes, HEAD_BYTES)
         with self._opened() as file:
             return f"{head_bytes}:{hashlib.sha256(file.read(head_bytes)).hexdigest()}"
+
+    def disarm(self) -> None:
+        """Do nothing: a file delivers nothing."""
+
+    def kept(self) -> None:
+        """Return None: only reading it tells how many rows it has."""
 
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the rows behind a position. ConfigError if the file cannot be read on."""

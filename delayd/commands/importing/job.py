@@ -8,6 +8,7 @@ what is sent twice by that is delivered once, as long as the cluster remembers i
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from delayd.client.asking import Ask, refuse_beyond
@@ -33,18 +34,35 @@ Problem: TypeAlias = Callable[[str, str], None]
 """Takes where a row is, and what is wrong with it."""
 
 
+class Kept(NamedTuple):
+    """Messages that were taken from whoever delivered them, all of them, imported or not."""
+
+    where: str
+    messages: int
+
+
 class Source(Protocol):
     """Where rows come from."""
 
     name: str
     start: str | None
     """Where it begins, if that is not plain."""
+    disarms: bool
+    """Whether an import takes the messages from whoever delivers them now."""
 
     def identity(self, known: str | None = None) -> str:
         """Return by what the source is known again."""
 
     def rows(self, after: str | None) -> Iterator[Row]:
-        """Yield the rows behind a position."""
+        """Yield the rows behind a position; without one, what there is, wherever it is now."""
+
+    def disarm(self) -> str | None:
+        """Take the messages from whoever delivers them now; return the position before the first.
+
+        Again after a crash, it does what is left. Once it has returned, rows stay as they are."""
+
+    def kept(self) -> "Kept | None":
+        """Return what was taken and is kept; None if the source disarms nothing."""
 
 
 class Requests:
@@ -107,6 +125,22 @@ def look(rows: Iterable[Row], requests: Requests, problem: Problem) -> Looked:
         last_ms = due_ms if last_ms is None else max(last_ms, due_ms)
         targets[dict(asked.headers)["delayd-topic"].decode()] += 1  # type: ignore[union-attr]
     return Looked(count, malformed, targets, overdue, first_ms, last_ms)
+
+
+def refuse_wrong_mapping(source: Source, requests: Requests) -> None:
+    """Raise ConfigError if none of the first rows is a request: nothing is disarmed for that."""
+    why = ""
+    for row in islice(source.rows(None), ROWS):
+        try:
+            requests.of(row)
+            return
+        except RowError as error:
+            why = why or f"{row.name}: {error}"
+    if why:
+        raise ConfigError(
+            f"none of the first {ROWS:,} rows is a request, so nothing was taken: {why}",
+            remedy="correct the mapping, see --dry-run, and remove the journal",
+        )
 
 
 @dataclass(slots=True)

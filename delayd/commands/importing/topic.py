@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from delayd.bus import Bus, Record
 from delayd.bus.reading import read_between
+from delayd.commands.importing.contents import content_of, text_of
 from delayd.commands.importing.mapping import Row
 from delayd.errors import ConfigError
 from delayd.runtime.clock import Clock
@@ -29,6 +30,7 @@ class TopicRows:
         self._topic = topic
         self._clock = clock
         self.name = f"kafka:{topic}"
+        self.disarms = False
         with closing(bus.cluster()) as cluster:
             state = cluster.describe([topic], STILL_MS).get(topic)
             if state is None:
@@ -44,6 +46,12 @@ class TopicRows:
     def identity(self, known: str | None = None) -> str:
         """Return the topic's id."""
         return self._identity
+
+    def disarm(self) -> None:
+        """Do nothing: a topic delivers nothing by itself."""
+
+    def kept(self) -> None:
+        """Return None: offsets have gaps, so they count nothing."""
 
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the records behind a position. ConfigError if some were removed meanwhile; errors
@@ -76,27 +84,9 @@ class TopicRows:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp_ms": record.append_ms,
-            "key": _text(record.key),
-            "value": _content(record.value),
-            "headers": {name: _text(content) for name, content in record.headers},
+            "key": text_of(record.key),
+            "value": content_of(record.value),
+            "headers": {name: text_of(content) for name, content in record.headers},
         }
         name = f"record {record.partition}/{record.offset}"
         return Row(position, name, fields, record.value, record.key, record.headers)
-
-
-def _text(content: bytes | None) -> str | None:
-    try:
-        return None if content is None else content.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _content(value: bytes | None) -> Any:
-    """Return the value as JSON, if it is an object; else as text."""
-    text = _text(value)
-    if text is None or not text.lstrip().startswith("{"):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
