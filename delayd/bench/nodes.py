@@ -40,6 +40,7 @@ from delayd.dev.supervision import end_processes, start_part
 from delayd.runtime.clock import SystemClock, wait_until
 
 NO_SETTINGS: Final[Mapping[str, object]] = {}
+NODE_MODULE: Final = "delayd.commands.cli"
 DELETE_S: Final = 30
 STOP_TIMEOUT_MS: Final = 40_000
 LOOK_MS: Final = 200
@@ -62,9 +63,12 @@ class BenchNodes:
         shards: int = 1,
         partitions: int = PARTITIONS,
         settings: Mapping[str, object] = NO_SETTINGS,
+        module: str = NODE_MODULE,
     ) -> None:
         """`envs`: what each node's environment has beside this process's; none has anything
-        without it. `partitions`: of the buffer. `settings`: of each node."""
+        without it. `partitions`: of the buffer. `settings`: of each node. `module`: what each
+        runs."""
+        self._module = module
         self._shards = shards
         self._partitions = partitions
         self._settings = settings
@@ -111,6 +115,7 @@ class BenchNodes:
                         cluster_key=key,
                         settings=settings,
                         env=env,
+                        module=self._module,
                     )
                     for number, (port, env) in enumerate(
                         zip(pick_ports(len(self.names)), self._envs, strict=True), 1

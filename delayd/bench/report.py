@@ -89,7 +89,7 @@ EXPLAINED: Final[dict[str, str]] = {
     "shards": (
         "A backlog that is due at one moment, on one node and on three, with more and more shards, "
         "each against one shard: `shards-4x3` are four on three nodes. `cpu` is that of all nodes "
-        "for a message. On few cores these are the limit; with small steps the commits are."
+        "for a message. On few cores these are the limit; with slow steps the wait for commits is."
     ),
     "handover": (
         "The same with SIGTERM, after which the master hands over. The figure is the longest time "

@@ -3,7 +3,7 @@ and on three, with 1, 2, 4 and 8 shards; and the same where a step takes long, w
 
 On few cores all nodes share what there is: then the processor time for a message says most. Where
 the cores are not the limit, but the wait for each commit is, delivery grows with the shards. So a
-second series holds steps to few messages.
+second series has nodes whose steps wait (`slow_node.py`), and holds few messages in each.
 """
 
 from threading import Event
@@ -30,9 +30,9 @@ HOT_MS: Final = 100
 PLACED_S_MAX: Final = 150
 """A node counts after 30 s; then shards move, one in half a second."""
 
-SMALL_STEP: Final = {"step_records_max": 100}
-SMALL_SHARE: Final = 10
-"""A series with small steps has one in so many messages."""
+SLOW_STEP: Final = {"step_records_max": 100}
+SLOW_SHARE: Final = 20
+"""A series with slow steps has one in so many messages."""
 
 
 def bench_shards(context: Context) -> list[Figure]:
@@ -49,7 +49,7 @@ def bench_shards(context: Context) -> list[Figure]:
                 for (what, value), first in zip(found.items(), alone.values(), strict=True):
                     name = f"shards-{shards}x{nodes}-{what}"
                     measured.add(name, UNITS[what], value, f"shards-1x{nodes}-{what}", first)
-        _measure_small_steps(context, measured)
+        _measure_slow_steps(context, measured)
     return measured.figures()
 
 
@@ -62,17 +62,22 @@ UNITS: Final = {
 }
 
 
-def _measure_small_steps(context: Context, measured: Measured) -> None:
+def _measure_slow_steps(context: Context, measured: Measured) -> None:
     alone = 0.0
     for shards in (1, 4):
-        context.tell(f"shards: {shards} on 3 nodes, small steps")
+        context.tell(f"shards: {shards} on 3 nodes, slow steps")
         with BenchNodes(
-            context.brokers, 3, shards=shards, partitions=PARTITIONS, settings=SMALL_STEP
+            context.brokers,
+            3,
+            shards=shards,
+            partitions=PARTITIONS,
+            settings=SLOW_STEP,
+            module="delayd.bench.slow_node",
         ) as nodes:
-            rate, _ = _backlog(context, measured, nodes, shards, SMALL_SHARE)
+            rate, _ = _backlog(context, measured, nodes, shards, SLOW_SHARE)
         alone = alone or rate
-        name = f"shards-{shards}x3-small-steps-rate"
-        measured.add(name, "messages/s", rate, "shards-1x3-small-steps-rate", alone)
+        name = f"shards-{shards}x3-slow-steps-rate"
+        measured.add(name, "messages/s", rate, "shards-1x3-slow-steps-rate", alone)
 
 
 def _play(context: Context, measured: Measured, count: int, shards: int) -> dict[str, float]:

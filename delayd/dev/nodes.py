@@ -51,8 +51,10 @@ def plan_node(
     cluster_key: str,
     settings: Mapping[str, object],
     env: Mapping[str, str] | None = None,
+    module: str = "delayd.commands.cli",
 ) -> Part:
-    """Write the node's configuration file, and return how to start it."""
+    """Write the node's configuration file, and return how to start it. `module`: takes the command
+    line."""
     name = f"node-{number}"
     data = directory / "data" / name
     file = directory / "config" / f"{name}.toml"
@@ -74,7 +76,7 @@ def plan_node(
     return Part(
         kind=Kind.NODE,
         name=name,
-        command=(sys.executable, "-m", "delayd.commands.cli", "node", "--config", str(file)),
+        command=(sys.executable, "-m", module, "node", "--config", str(file)),
         env=env or {},
         address=f"http://{LOOPBACK}:{port}",
         data=data,

@@ -62,6 +62,11 @@ def lane_of_place(place: Place) -> int:
     return place[1] >> POSITION_BITS
 
 
+def partition_of_place(place: Place) -> int:
+    """Return the message's partition."""
+    return place[0] >> OFFSET_BITS
+
+
 def entries_at(due_ms: int, places: Iterable[Place]) -> list[Entry]:
     """Return the places of one due time as entries."""
     kind = int(FrameKind.MESSAGE)

@@ -33,6 +33,7 @@ from delayd.wheel.place import (
     entries_at,
     lane_of_place,
     pack,
+    partition_of_place,
     rank_number,
     rank_of,
     unpack,
@@ -46,8 +47,8 @@ LEAF_PLACES_MAX = 8_192
 SLICE_BYTES_MIN = 64 * 1024
 """Bytes read at least, however short frames are: another call would cost more."""
 WALK_FACTOR = 4
-"""Places that a run may look at for each entry that it may give: a place of another lane costs that
-much less than an entry."""
+"""Places that a run may look at for each entry that it may give: a place of another lane or
+partition costs that much less than an entry."""
 
 
 class Run(NamedTuple):
@@ -57,11 +58,11 @@ class Run(NamedTuple):
     until: Rank
     """The run has every entry from its beginning up to this rank."""
     cost: int
-    """In entries: those given, or a quarter of the places of other lanes if that is more."""
+    """In entries: those given, or a quarter of the places looked at if that is more."""
 
 
 class SlotIndex:
-    """The messages of one slot. Of no use after an error."""
+    """The messages of one slot."""
 
     def __init__(self, reader: Reader, slot: Slot) -> None:
         """Make an empty index, which `advance` fills."""
@@ -76,6 +77,8 @@ class SlotIndex:
         """Of due times with more places than a leaf holds; their `_places` move there."""
         self._dues: list[int] = []
         """All due times, ascending."""
+        self.is_broken = False
+        """Was damage found? Then it is of no use any more."""
 
     @property
     def is_complete(self) -> bool:
@@ -98,6 +101,13 @@ class SlotIndex:
 
         Takes about 1 us a frame. Does nothing once the index is complete.
         """
+        try:
+            return self._advance(frames_max)
+        except CorruptionError:
+            self.is_broken = True
+            raise
+
+    def _advance(self, frames_max: int) -> int:
         slot, before = self.slot, self._scanned
         end = slot.end
         if self._has_more_of_part:
@@ -168,8 +178,15 @@ class SlotIndex:
         if len(self._dues) != len(self._places):
             self._dues = sorted(self._places)
 
-    def run(self, since: Rank, entries_max: int, lanes: Container[int] | None = None) -> Run:
-        """Return the messages from this rank on, of these lanes or of all, of a complete index.
+    def run(
+        self,
+        since: Rank,
+        entries_max: int,
+        lanes: Container[int] | None = None,
+        partitions: Container[int] | None = None,
+    ) -> Run:
+        """Return the messages from this rank on, of these lanes and partitions or of all, of a
+        complete index.
 
         The run ends with the slot, or with the leaf that reaches `entries_max` or the limit of
         places to look at; it looks at one leaf at least. Costs 0.5 us an entry.
@@ -186,6 +203,8 @@ class SlotIndex:
                     places = places[bisect_left(places, (low, 0, 0)) :]
                 if lanes is not None:
                     places = [place for place in places if lane_of_place(place) in lanes]
+                if partitions is not None:
+                    places = [place for place in places if partition_of_place(place) in partitions]
                 entries += entries_at(due_ms, places)
                 if len(entries) >= entries_max or walked >= WALK_FACTOR * entries_max:
                     return Run(entries, until, max(len(entries), walked // WALK_FACTOR))

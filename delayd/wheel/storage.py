@@ -35,6 +35,7 @@ from delayd.wheel.recounting import recount
 from delayd.wheel.recovery import Recovered, discard, recover
 from delayd.wheel.segment import HourFile
 from delayd.wheel.segments import Segments
+from delayd.wheel.shared_indexes import SharedIndexes
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.snapshot import Snapshots
 
@@ -83,13 +84,14 @@ class Wheel:
         self._descriptors = Descriptors(disk, open_files_max)
         self._reader = Reader(layout, disk, self._descriptors)
         self._root = disk.open_folder(layout.root)
-        hours = (HourFile.from_line(line) for line in recovered.lines if line.name.is_hour)
-        self._hours = Hours(hours, horizon_s, sparse_bytes_max)
+        lines = (line for line in recovered.lines if line.name.is_hour)
+        self._hours = Hours(map(HourFile.from_line, lines), horizon_s, sparse_bytes_max)
         if self._progress is not None:
             self._hours.believe(max(self._progress.log_ms, default=0))
         self._segments = Segments(
             layout, disk, self._descriptors, recovered, partitions, self._hours
         )
+        self._indexes = SharedIndexes(self._reader, self._segments.slots)
         self._pending_replies = PendingReplies(self._catalogue, partitions)
         self.counts = PendingCounts(self._catalogue)
         """Of pending messages; changes are durable with the next checkpoint."""
@@ -267,11 +269,10 @@ class Wheel:
         found = self._segments.slots.get(slot)
         return 0 if found is None else found.end
 
-    def index(self, slot: int) -> SlotIndex | None:
-        """Return a new, empty index of the slot's messages; None if the slot holds nothing."""
+    def index(self, slot: int, *, keeps: bool = False) -> SlotIndex | None:
+        """Return the slot's index (`shared_indexes.py`); None if the slot holds nothing."""
         self._latch.require_usable()
-        found = self._segments.slots.get(slot)
-        return None if found is None else SlotIndex(self._reader, found)
+        return self._indexes.of(slot, keeps=keeps)
 
     def is_current(self, index: SlotIndex) -> bool:
         """Return whether the slot of this index has not been forgotten meanwhile."""
@@ -282,8 +283,8 @@ class Wheel:
     def read(self, entries: Sequence[Entry]) -> list[Frame]:
         """Return the frames of these entries, in the order given, every CRC verified.
 
-        Memory: the frames, and one megabyte or one frame more. Raises CorruptionError with slot
-        and byte range. An entry that is not in the wheel (any more) is a bug of the caller.
+        Memory: the frames, and one megabyte or one frame more. Raises CorruptionError with slot and
+        byte range. An entry that is not in the wheel (any more) is a bug of the caller.
         """
         self._latch.require_usable()
         frames: list[Frame] = []
@@ -414,12 +415,11 @@ class Wheel:
         return self._segments.tail_bytes
 
     def pass_to(self, slot: int) -> None:
-        """Note that the frontier has passed all slots below this one: they are not pending."""
+        """Note that all slots below this one are passed: they are not pending."""
         self._latch.require_usable()
-        whole_below = self.whole_below
-        self.counts.pass_to(
-            slot if whole_below is None else min(slot, whole_below), self.ids.kills_between
-        )
+        if (whole_below := self.whole_below) is not None:
+            slot = min(slot, whole_below)
+        self.counts.pass_to(slot, self.ids.kills_between)
 
     @property
     def is_refused(self) -> bool:

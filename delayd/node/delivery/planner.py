@@ -104,7 +104,8 @@ class Planner:
         replies = self._own(wheel.pending_replies(frontier.offsets))
         kinds = (FrameKind.CANCEL_MARKER,)
         self._queue = DeliveryQueue(frontier, replies, limits, marker_kinds=kinds)
-        self._slot_opener = SlotOpener(wheel, self._queue, self._own)
+        own = None if self._has_all else {n for n, is_own in enumerate(self._owned) if is_own}
+        self._slot_opener = SlotOpener(wheel, self._queue, own)
         self._settled: dict[tuple[int, str], Settlement] = {}
         """By partition and id: settlements of its steps that it may not have ingested yet."""
         self._settled_before: dict[tuple[int, str], Settlement] = {}

@@ -11,11 +11,10 @@ Source: docs/design/frontier.md, "Full steps" and "Takeover".
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from delayd.node.replica.retention import is_passed
-from delayd.wheel import Entry
 from delayd.wheel.place import IN_HOUR
 from delayd.wheel.slot_index import SlotIndex
 from delayd.wheel.storage import Wheel
@@ -61,11 +60,11 @@ class SlotOpener:
         self,
         wheel: Wheel,
         queue: DeliveryQueue,
-        own: Callable[[Iterable[Entry]], Iterable[Entry]] = lambda entries: entries,
+        partitions: Container[int] | None = None,
     ) -> None:
-        """`queue`: new; it is told of every arrival from now on. `own` returns the entries that are
-        its shard's."""
-        self._own = own
+        """`queue`: new; it is told of every arrival from now on. `partitions`: its shard's, if the
+        cluster has several."""
+        self._partitions = partitions
         self._wheel = wheel
         self._queue = queue
         self._indexes: OrderedDict[int, SlotIndex] = OrderedDict()
@@ -127,9 +126,10 @@ class SlotOpener:
                 index = self._ready_index(search.slot)
                 if index is None:
                     return False
-                run = index.run(search.since, min(self._work, SLICE_FRAMES))
+                most = min(self._work, SLICE_FRAMES)
+                run = index.run(search.since, most, partitions=self._partitions)
                 self._work -= run.cost
-                for entry in self._own(run.entries):
+                for entry in run.entries:
                     if (
                         (entry.position < search.end or entry.position >= IN_HOUR)
                         and entry.offset >= frontier.offsets[entry.partition]
@@ -163,9 +163,10 @@ class SlotOpener:
                 return False
             wanted = queue.wanted(_start_of(slot + 1), since)
             assert wanted is not None, "the lane that wanted the slot wants it still"
-            run = index.run(wanted.since, min(self._work, SLICE_FRAMES), wanted.lanes)
+            most = min(self._work, SLICE_FRAMES)
+            run = index.run(wanted.since, most, wanted.lanes, self._partitions)
             self._work -= run.cost
-            queue.open(wanted, self._own(run.entries), run.until)
+            queue.open(wanted, run.entries, run.until)
             if slot_of(run.until.due_ms) > slot and index.count <= SLICE_FRAMES:
                 del self._indexes[slot]
         self._drop_passed()
@@ -207,7 +208,7 @@ class SlotOpener:
         if not self._make_room(slot, spared):
             return None
         if index is None:
-            index = self._wheel.index(slot)
+            index = self._wheel.index(slot, keeps=self._partitions is not None)
             assert index is not None, f"slot {slot} holds nothing"
             self._indexes[slot] = index
         self._indexes.move_to_end(slot)

@@ -91,19 +91,27 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(frames_max=st.integers(1, 10))
     def begin_again(self, frames_max: int) -> None:
-        """A new index of what is there."""
+        """A new index of what is there: nobody has the one before any more."""
+        del self.index
         index = self.wheel.index(SLOT)
         assert index is not None
         self.index = index
         complete(index, frames_max)
 
-    @rule(since=ranks, most=st.integers(1, 9), lanes=st.none() | st.sets(st.integers(0, LANES - 1)))
-    def run(self, since: Rank, most: int, lanes: set[int] | None) -> None:
+    @rule(
+        since=ranks,
+        most=st.integers(1, 9),
+        lanes=st.none() | st.sets(st.integers(0, LANES - 1)),
+        partitions=st.none() | st.sets(st.integers(0, PARTITIONS - 1)),
+    )
+    def run(
+        self, since: Rank, most: int, lanes: set[int] | None, partitions: set[int] | None
+    ) -> None:
         """One run from any rank on: all that it says it has, and some progress."""
         complete(self.index)
-        found = self.index.run(since, most, lanes)
+        found = self.index.run(since, most, lanes, partitions)
         assert since < found.until <= END
-        assert found.entries == self.expected(since, found.until, lanes)
+        assert found.entries == self.expected(since, found.until, lanes, partitions)
         assert len(found.entries) < most + slot_index.LEAF_PLACES_MAX
 
     @rule(most=st.integers(1, 9), batch=batches)
@@ -115,18 +123,26 @@ class IndexMachine(RuleBasedStateMachine):
         while since < END:
             complete(self.index)
             run = self.index.run(since, most)
-            expected += self.expected(since, run.until, None)
+            expected += self.expected(since, run.until)
             found += run.entries
             since = run.until
             if batch:
                 self.append([batch.pop()])
         assert found == expected == sorted(set(found))
 
-    def expected(self, since: Rank, until: Rank, lanes: set[int] | None) -> list[Entry]:
+    def expected(
+        self,
+        since: Rank,
+        until: Rank,
+        lanes: set[int] | None = None,
+        partitions: set[int] | None = None,
+    ) -> list[Entry]:
         return sorted(
             entry
             for entry in self.entries
-            if since <= entry < until and (lanes is None or entry.lane in lanes)
+            if since <= entry < until
+            and (lanes is None or entry.lane in lanes)
+            and (partitions is None or entry.partition in partitions)
         )
 
     @precondition(lambda self: self.index.is_complete)

@@ -175,9 +175,9 @@ def test_large_slots_that_lanes_lag_in_are_indexed_once_however_much_passes_at_t
     made: list[int] = []
     index = wheel.index
 
-    def counted(slot: int) -> slot_index.SlotIndex | None:
+    def counted(slot: int, *, keeps: bool) -> slot_index.SlotIndex | None:
         made.append(slot)
-        return index(slot)
+        return index(slot, keeps=keeps)
 
     monkeypatch.setattr(wheel, "index", counted)
     roomy = OpenLimits(lane_max=20, total_max=200, share=4)
