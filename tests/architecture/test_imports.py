@@ -47,7 +47,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ctypes": ("delayd.runtime.native", "delayd.wheel.disk"),
     # An extra: only a backup into an object store needs it.
     "fsspec": ("delayd.commands.backup.stores",),
-    # An extra: only an import from Redis needs it.
+    # Extras: only an import from RabbitMQ or Redis needs them.
+    "pika": ("delayd.commands.importing.amqp_server",),
     "redis": ("delayd.commands.importing.redis_server",),
     "fastapi": ("delayd.node.monitoring",),
     "uvicorn": ("delayd.node.monitoring",),

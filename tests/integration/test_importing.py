@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 import redis
 from celery_filled import fill_celery
@@ -23,11 +24,13 @@ from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
 from forking import Forked
 from nodes import HANGS_S, NodeProcess, delayd_in_process, running, wait_for
+from rabbit_servers import rabbit_server
 from redis_servers import redis_server
 from topics_read import read_until
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.client.changing import UNDER_WAY_MAX
+from delayd.commands.importing.amqp_server import AmqpServer
 from delayd.dev.cluster import LocalCluster
 
 ROWS = UNDER_WAY_MAX + 1_000
@@ -214,6 +217,47 @@ def test_a_hundred_thousand_messages_of_redis_are_imported_each_once(desk: Desk)
             wanted = sorted((f"{kind}-{n}", ceil_ms(at)) for n, at in due.items())
             _wait_for_pending(desk, f"{kind}-", wanted)
         assert client.llen("celery") == 0 and client.hlen("unacked") == 0
+
+
+@pytest.mark.rehearsal
+@pytest.mark.timeout(7_200)
+def test_a_hundred_thousand_messages_of_rabbitmq_are_imported_each_once(desk: Desk) -> None:
+    """Each with an expiry of its own, and the time at which it was published."""
+    count = int(os.environ.get("DELAYD_IMPORT_ROWS", "100000"))
+    begun_ms, lives_ms = int(time.time() * 1000), 24 * HOUR_S * 1000
+    with rabbit_server() as url:
+        _fill_rabbit(url, count, begun_ms, lives_ms)
+        mapping = desk.mapping(
+            "rabbit",
+            f'topic = "target.{desk.cluster.name}.orders"\nid = "{{message_id}}"\n'
+            'due = "{due_ms}"\n',
+        )
+        wait_for(lambda: _ready(url, "wait") == count, "all are there")
+        given = ("--mapping", str(mapping), "--from-url", url)
+        took_s = killed_and_resumed(desk, "rabbitmq:wait", given, count)
+        print(f"{count} of rabbitmq: {took_s:.0f} s, the dry run and a kill with it")
+        assert _ready(url, "wait") == 0
+    wanted = sorted((f"rabbit-{n}", begun_ms + lives_ms + 2 * n) for n in range(count))
+    _wait_for_pending(desk, "rabbit-", wanted)
+
+
+def _fill_rabbit(url: str, count: int, begun_ms: int, lives_ms: int) -> None:
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        channel.queue_declare("wait", durable=True, arguments={"x-dead-letter-exchange": "dead"})
+        for n in range(count):
+            properties = pika.BasicProperties(
+                message_id=f"rabbit-{n}",
+                expiration=str(lives_ms + n),
+                delivery_mode=2,
+                headers={"timestamp_in_ms": begun_ms + n},
+            )
+            channel.basic_publish("", "wait", b"x" * 100, properties)
+
+
+def _ready(url: str, queue: str) -> int:
+    with closing(AmqpServer(url)) as server:
+        return (server.counts_of(queue) or (0, 0))[0]
 
 
 def ceil_ms(at: datetime) -> int:

@@ -5,11 +5,9 @@ Source: docs/guides/importing.md, "Redis".
 
 import base64
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +15,20 @@ import pytest
 import redis
 from celery import Celery
 from celery_filled import celery_on, fetch_and_die
+from import_runs import START, START_MS, START_S, Dying, killed_at_each_call, ran, requests
 from redis_servers import redis_server
 
-from delayd.client.changing import Changer
 from delayd.commands.importing import celery_queue, zset
 from delayd.commands.importing import job as jobs
 from delayd.commands.importing.celery_queue import CeleryRows
-from delayd.commands.importing.job import Import, Requests, Source, look
+from delayd.commands.importing.job import look
 from delayd.commands.importing.journal import About, Journal
-from delayd.commands.importing.mapping import mapping_of
 from delayd.commands.importing.redis_server import RedisServer
 from delayd.commands.importing.sources import Given, source_of
 from delayd.commands.importing.zset import ZsetRows
 from delayd.errors import ConfigError, SourceUnreachableError
 from delayd.testing import InMemoryDelayd
 
-START = datetime(2027, 1, 1, tzinfo=UTC)
-START_S = int(START.timestamp())
-START_MS = START_S * 1000
 KEY = "mail:later"
 OF_ZSET = 'topic = "orders"\nid = "{member.id}"\ndue = "{score}"\nunit = "s"\n'
 OF_CELERY = 'topic = "orders"\nid = "{id}"\ndue = "{eta}"\n'
@@ -53,78 +47,8 @@ def client(url: str) -> Iterator[Any]:
         yield client
 
 
-class _KilledError(Exception):
-    pass
-
-
-class Dying:
-    """A client of Redis that dies at its n-th call: before it, or behind it."""
-
-    def __init__(self, client: Any, at: int, *, is_before: bool) -> None:
-        self._client = client
-        self._left = at
-        self._is_before = is_before
-
-    def __getattr__(self, name: str) -> Any:
-        what = getattr(self._client, name)
-        if not callable(what) or name == "pipeline":
-            return what
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            self._left -= 1
-            if self._left == 0 and self._is_before:
-                raise _KilledError
-            done = what(*arguments, **named)
-            if self._left == 0:
-                raise _KilledError
-            return done
-
-        return call
-
-
-def requests(folder: Path, text: str) -> Requests:
-    (folder / "map.toml").write_text(text)
-    return Requests(mapping_of(folder / "map.toml"), "delayd-buffer", None, START_MS)
-
-
-def ran(kit: InMemoryDelayd, folder: Path, text: str, source: Source) -> Counter[str]:
-    """Run an import as the command does, on where an earlier one has ended."""
-    send = Changer.over(kit._connection()).change
-    with Journal(folder / "job") as journal:
-        known = None if journal.about is None else journal.about.identity
-        about = About("c", source.name, source.identity(known), "m")
-        journal.begin(about, source.start, START_MS)
-        if journal.position is None:
-            journal.note(source.disarm(), Counter())
-        run = Import(journal, source, requests(folder, text), lambda name, why: None)
-        assert run.run(send) is None and journal.is_done
-        kept = source.kept()
-        assert kept is not None and kept.messages == journal.rows
-        return Counter(journal.verdicts)
-
-
-def killed_at_each_call(
-    folder: Path, open_: Callable[[], Any], text: str, fill: Callable[[], set[str]]
-) -> Iterator[InMemoryDelayd]:
-    """Kill an import at its first call of Redis, its second, and so on; yield where each one is
-    that was resumed."""
-    for at in count(1):
-        for is_before in (True, False):
-            wanted = fill()
-            (folder / "job").unlink(missing_ok=True)
-            with InMemoryDelayd("orders", start=START) as kit:
-                source = open_()
-                source._server.client = Dying(source._server.client, at, is_before=is_before)
-                try:
-                    ran(kit, folder, text, source)
-                    assert at > 5, "it was killed"
-                    return
-                except _KilledError:
-                    pass
-                verdicts = ran(kit, folder, text, open_())
-                assert verdicts == {"scheduled": len(wanted)}
-                assert {each.id for each in kit.pending()} == wanted
-                yield kit
+def doom(source: ZsetRows | CeleryRows, at: int) -> None:
+    source._server.client = Dying(source._server.client, at)
 
 
 def filled(client: Any, members: int) -> set[str]:
@@ -163,7 +87,7 @@ def test_killed_at_each_call_of_redis_each_member_is_there_once(
     monkeypatch.setattr(zset, "MEMBERS_MAX", 7)
     monkeypatch.setattr(jobs, "ROWS", 5)
     runs = killed_at_each_call(
-        tmp_path, lambda: ZsetRows(RedisServer(url), KEY), OF_ZSET, lambda: filled(client, 12)
+        tmp_path, lambda: ZsetRows(RedisServer(url), KEY), OF_ZSET, lambda: filled(client, 12), doom
     )
     for _ in runs:
         assert not client.exists(KEY)
@@ -225,7 +149,7 @@ def test_a_key_that_is_none_or_another_is_refused(url: str, client: Any) -> None
     with pytest.raises(ConfigError, match="write redis://"):
         RedisServer("http://host")
     with pytest.raises(ConfigError, match="--from-url"):
-        source_of("zset:a", Given("b", None, None, None, False))
+        source_of("zset:a", Given("b", None, None, None, None, False))
     with pytest.raises(SourceUnreachableError, match="--resume"):
         ZsetRows(RedisServer("unix:///nowhere?db=0"), "a")
 
@@ -334,7 +258,7 @@ def test_killed_at_each_call_of_redis_each_task_is_there_once(
     def open_() -> CeleryRows:
         return CeleryRows(RedisServer(url), "celery", has_no_workers=True)
 
-    for _ in killed_at_each_call(tmp_path, open_, OF_CELERY, fill):
+    for _ in killed_at_each_call(tmp_path, open_, OF_CELERY, fill, doom):
         assert ids_in(client, "celery") == others, "in their order"
         assert not any(each.startswith("later") for each in unacked(client))
         assert len([*client.scan_iter("celery:delayd-import:*")]) == 1

@@ -8,6 +8,8 @@
 | `redis_server.py` | a Redis, and how messages are taken there |
 | `zset.py` | rows of a sorted set of Redis |
 | `celery_queue.py` | rows of a queue of Celery on Redis |
+| `amqp_server.py` | a RabbitMQ |
+| `rabbit_queue.py` | rows of a queue of RabbitMQ, and how they are taken |
 | `contents.py` | what bytes are as fields. Pure |
 | `sources.py` | which source a word is |
 | `journal.py` | how far an import has come |

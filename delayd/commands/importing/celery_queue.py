@@ -94,6 +94,10 @@ class CeleryRows:
         """Return what is parked."""
         return Kept(self._parked.taken, self._held_in(self._parked.taken))
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the messages behind a position. ConfigError if the list is not what it was."""
         if after is None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
@@ -53,7 +54,7 @@ FromUrl: TypeAlias = Annotated[
     typer.Option(
         "--from-url",
         envvar="DELAYD_FROM_URL",
-        help="Where zset: and celery: are: redis://HOST:PORT/DB.",
+        help="Where zset:, celery: and rabbitmq: are: redis://HOST:PORT/DB, amqp://...",
     ),
 ]
 Payload: TypeAlias = Annotated[
@@ -62,6 +63,10 @@ Payload: TypeAlias = Annotated[
         "--payload",
         help="Of zset: a hash with a field for each member, or keys like job:{member}.",
     ),
+]
+Ttl: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--ttl", help="Of rabbitmq: the x-message-ttl of the queue, like 15m."),
 ]
 WorkersStopped: TypeAlias = Annotated[
     bool, typer.Option("--workers-stopped", help="Of celery: do not look whether workers run.")
@@ -72,8 +77,9 @@ def import_(
     source: Annotated[
         str,
         typer.Argument(
-            help="A file of JSON lines (.jsonl) or CSV, a topic (kafka:NAME), or of Redis a sorted "
-            "set (zset:KEY) or a queue of Celery (celery:QUEUE)."
+            help="A file of JSON lines (.jsonl) or CSV, a topic (kafka:NAME), of Redis a sorted "
+            "set (zset:KEY) or a queue of Celery (celery:QUEUE), or a queue of RabbitMQ "
+            "(rabbitmq:QUEUE)."
         ),
     ],
     bootstrap: Bootstrap,
@@ -94,6 +100,7 @@ def import_(
     from_config: FromConfig = None,
     from_url: FromUrl = None,
     payload: Payload = None,
+    ttl: Ttl = None,
     workers_stopped: WorkersStopped = False,
     timeout_s: TimeoutS = WAIT_S_DEFAULT,
     prefix: Prefix = "delayd-",
@@ -106,17 +113,17 @@ def import_(
     """
     # The settings of one Kafka hold passwords that are no business of another.
     its_config = from_config if from_bootstrap else config
-    given = Given(from_bootstrap or bootstrap, its_config, from_url, payload, workers_stopped)
-    rows = source_of(source, given)
+    given = Given(from_bootstrap or bootstrap, its_config, from_url, payload, ttl, workers_stopped)
     where = _Where(bootstrap, prefix, load_security(config), timeout_s)
-    requests = _requests(where, mapping)
-    if dry_run:
-        seen = look(rows.rows(None), requests, _Problems())
-        _show_look(rows.name, seen.fields(), as_json)
-        raise typer.Exit(ExitCode.PROBLEM if seen.malformed else ExitCode.FINE)
-    path = job or mapping.with_suffix(".job")
-    _refuse_wrong_resume(path, resume)
-    raise typer.Exit(_import(rows, where, requests, mapping, path, as_json))
+    with closing(source_of(source, given)) as rows:
+        requests = _requests(where, mapping)
+        if dry_run:
+            seen = look(rows.rows(None), requests, _Problems())
+            _show_look(rows.name, seen.fields(), as_json)
+            raise typer.Exit(ExitCode.PROBLEM if seen.malformed else ExitCode.FINE)
+        path = job or mapping.with_suffix(".job")
+        _refuse_wrong_resume(path, resume)
+        raise typer.Exit(_import(rows, where, requests, mapping, path, as_json))
 
 
 def _import(

@@ -54,6 +54,9 @@ class FileRows:
     def kept(self) -> None:
         """Return None: only reading it tells how many rows it has."""
 
+    def close(self) -> None:
+        """Do nothing: it is opened for each reading."""
+
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the rows behind a position. ConfigError if the file cannot be read on."""
         with self._opened() as file:

@@ -64,6 +64,9 @@ class Source(Protocol):
     def kept(self) -> "Kept | None":
         """Return what was taken and is kept; None if the source disarms nothing."""
 
+    def close(self) -> None:
+        """Give back what it holds open."""
+
 
 class Requests:
     """Makes requests of rows; what delayd would refuse is a problem of the row."""

@@ -72,6 +72,10 @@ class RedisServer:
                 f"Redis at {self.name}: {error}", remedy="nothing is lost: --resume goes on"
             ) from error
 
+    def close(self) -> None:
+        """Close the connection."""
+        self.client.close()
+
     def kind(self, key: str) -> str:
         """Return the type of a key: `zset`, `list` ..., `none`."""
         with self.asking() as client:

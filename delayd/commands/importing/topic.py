@@ -53,6 +53,9 @@ class TopicRows:
     def kept(self) -> None:
         """Return None: offsets have gaps, so they count nothing."""
 
+    def close(self) -> None:
+        """Do nothing: it is opened for each reading."""
+
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the records behind a position. ConfigError if some were removed meanwhile; errors
         as of `read_between`."""

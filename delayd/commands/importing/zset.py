@@ -54,6 +54,10 @@ class ZsetRows:
         """Return what is parked."""
         return Kept(self._parked.taken, self._held_in(self._parked.taken))
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._server.close()
+
     def rows(self, after: str | None) -> Iterator[Row]:
         """Yield the members behind a position. ConfigError if the set is not what it was."""
         key = self._parked.taken if after else self._where()

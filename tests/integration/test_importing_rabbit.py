@@ -1,0 +1,233 @@
+"""`delayd import` from a real RabbitMQ: queues in which messages wait for the end of their lives.
+
+Source: docs/guides/importing.md, "RabbitMQ".
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from import_runs import START, START_MS, START_S, Dying, killed_at_each_call, ran, requests
+from nodes import wait_for
+from rabbit_servers import rabbit_server
+
+from delayd.commands.importing import rabbit_queue
+from delayd.commands.importing.amqp_server import AmqpServer
+from delayd.commands.importing.job import look
+from delayd.commands.importing.rabbit_queue import RabbitRows
+from delayd.commands.importing.sources import Given, source_of
+from delayd.errors import ConfigError, SourceUnreachableError
+from delayd.testing import InMemoryDelayd
+
+QUEUE, WORK = "wait", "work"
+TTL_MS = 7_200_000
+OF_RABBIT = 'topic = "orders"\nid = "{message_id}"\ndue = "{due_ms}"\n'
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with rabbit_server() as url:
+        yield url
+
+
+@pytest.fixture
+def channel(url: str) -> Iterator[Any]:
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        for queue in (QUEUE, WORK):
+            channel.queue_delete(queue)
+        channel.queue_declare(WORK, durable=True)
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": WORK}
+        channel.queue_declare(QUEUE, durable=True, arguments={**dead, "x-message-ttl": TTL_MS})
+        channel.confirm_delivery()
+        yield channel
+
+
+@pytest.fixture
+def rows_of(url: str) -> Iterator[Callable[..., RabbitRows]]:
+    """Opens sources, and closes them."""
+    with ExitStack() as stack:
+
+        def open_(queue: str = QUEUE, ttl_ms: int | None = None) -> RabbitRows:
+            server = AmqpServer(url)
+            stack.callback(server.close)
+            return RabbitRows(server, queue, ttl_ms)
+
+        yield open_
+
+
+def published(channel: Any, many: int, **more: Any) -> set[str]:
+    for queue in (QUEUE, WORK):
+        channel.queue_purge(queue)
+    for n in range(many):
+        given = {
+            "message_id": f"m{n}",
+            "expiration": str(3_600_000 + n),
+            "delivery_mode": 2,
+            "headers": {"timestamp_in_ms": START_MS + n, "CC": [WORK] * (n == 1), "trace": b"\xff"},
+            **more,
+        }
+        channel.basic_publish("", QUEUE, b"\0%d" % n, pika.BasicProperties(**given))
+    channel.queue_purge(WORK)
+    return {f"m{n}" for n in range(many)}
+
+
+def ready(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def test_messages_are_taken_and_scheduled_for_the_end_of_their_lives(
+    rows_of: Callable[..., RabbitRows],
+    channel: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rabbit_queue, "MESSAGES_MAX", 7)
+    wanted = published(channel, 30)
+    source = rows_of(QUEUE, TTL_MS)
+    seen = look(source.rows(None), requests(tmp_path, OF_RABBIT), print)
+    assert (seen.rows, seen.malformed) == (30, 0)
+    wait_for(lambda: ready(channel, QUEUE) == 30, "a look gives all back")
+    with InMemoryDelayd("orders", start=START) as kit:
+        assert ran(kit, tmp_path, OF_RABBIT, source) == {"scheduled": 30}
+        due = {each.id: each.due_ms for each in kit.pending()}
+        kit.clock.advance("2h")
+        values = {each.header("delayd-id"): each.value for each in kit.delivered("orders")}
+    assert due == {f"m{n}": START_MS + 3_600_000 + 2 * n for n in range(30)}
+    assert values == {f"m{n}": b"\0%d" % n for n in range(30)} and set(values) == wanted
+    assert (ready(channel, QUEUE), ready(channel, WORK)) == (0, 0)
+    assert ready(channel, source.kept().where) == 30
+
+
+def test_killed_at_each_call_of_rabbitmq_each_message_is_there_once(
+    rows_of: Callable[..., RabbitRows],
+    channel: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rabbit_queue, "MESSAGES_MAX", 2)
+    monkeypatch.setattr(rabbit_queue, "POLL_MS", 10)
+    doomed: list[RabbitRows] = []
+
+    def open_() -> RabbitRows:
+        for each in doomed:
+            each._server._connection.close()  # as the end of a process does
+            wait_for(lambda: _all_are_ready(channel, doomed[0], 3), "what it had fetched is back")
+            doomed.clear()
+        return rows_of(QUEUE, TTL_MS)
+
+    def doom(source: RabbitRows, at: int) -> None:
+        lend, left = source._server.channel, [at]
+
+        @contextmanager
+        def dying() -> Iterator[Any]:
+            with lend() as whole:
+                each = Dying(whole, left[0])
+                try:
+                    yield each
+                finally:
+                    left[0] = each.left
+
+        monkeypatch.setattr(source._server, "channel", dying)
+        doomed.append(source)
+
+    runs = killed_at_each_call(tmp_path, open_, OF_RABBIT, lambda: published(channel, 3), doom)
+    count = 0
+    for _ in runs:
+        count += 1
+        assert (ready(channel, QUEUE), ready(channel, WORK)) == (0, 0)
+    assert count > 20
+
+
+def _all_are_ready(channel: Any, source: RabbitRows, many: int) -> bool:
+    """Whether each message is in one of two queues, and in one only."""
+    if source._token is None:
+        return ready(channel, QUEUE) == many
+    name = source._parked
+    asked = channel.connection.channel()
+    try:
+        kept = int(asked.queue_declare(name, passive=True).method.message_count)
+        asked.close()
+    except pika.exceptions.ChannelClosedByBroker:
+        kept = 0
+    return ready(channel, QUEUE) + kept == many
+
+
+def test_what_is_fetched_and_not_taken_keeps_its_expiry(
+    rows_of: Callable[..., RabbitRows], channel: Any
+) -> None:
+    """A crash before the commit: RabbitMQ delivers it, when it is due."""
+    published(channel, 3, expiration="1500")
+    source = rows_of(QUEUE)
+    rows = source.rows(None)
+    assert next(rows).fields["expiration"] == "1500"
+    time.sleep(2)  # its time to live
+    rows.close()  # type: ignore[attr-defined]
+    wait_for(lambda: ready(channel, WORK) == 3, "they are due")
+
+
+@pytest.mark.parametrize(
+    ("properties", "ttl_ms", "due_ms"),
+    [
+        ({"timestamp": START_S, "headers": None}, None, START_MS + 1_000 + 3_600_000),
+        ({"timestamp": START_S, "headers": None}, 60_000, START_MS + 1_000 + 60_000),
+        ({"expiration": None}, 60_000, START_MS + 60_000),
+        ({"expiration": None}, None, None),
+        ({"headers": {"run_at": START + timedelta(seconds=1)}}, 60_000, None),
+    ],
+)
+def test_a_due_time_is_that_of_the_publisher_and_the_shorter_life(
+    rows_of: Callable[..., RabbitRows],
+    channel: Any,
+    properties: dict[str, Any],
+    ttl_ms: int | None,
+    due_ms: int | None,
+) -> None:
+    """Without a timestamp nobody can tell; what the application wrote may."""
+    published(channel, 1, **properties)
+    [row] = rows_of(QUEUE, ttl_ms).rows(None)
+    assert row.fields["due_ms"] == due_ms
+    if properties.get("headers"):
+        assert row.fields["headers"]["run_at"].startswith("2027-01-01")
+
+
+def test_what_is_no_queue_of_waiting_messages_is_refused(
+    rows_of: Callable[..., RabbitRows], url: str, channel: Any
+) -> None:
+    with pytest.raises(ConfigError, match="no such queue"):
+        rows_of("absent")
+    channel.basic_consume(QUEUE, lambda *_: None)
+    source = rows_of(QUEUE)
+    source.identity()
+    with pytest.raises(ConfigError, match="has 1 consumers"):
+        source.disarm()
+    with pytest.raises(ConfigError, match="write amqp://"):
+        AmqpServer("redis://host")
+    with pytest.raises(ConfigError, match="write it like 15m"):
+        source_of("rabbitmq:a", Given("b", None, url, None, "soon", False))
+    with pytest.raises(SourceUnreachableError, match="--resume"):
+        AmqpServer("amqp://127.0.0.1:1/x")
+
+
+def test_what_is_kept_must_stay_as_it_is(
+    rows_of: Callable[..., RabbitRows], channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbit_queue, "STILL_MS", 1_000)
+    published(channel, 5)
+    source = rows_of(QUEUE)
+    source.identity()
+    places = [each.position for each in source.rows(source.disarm())]
+    assert [len(list(source.rows(each))) for each in places] == [4, 3, 2, 1, 0]
+    method, *_ = channel.basic_get(source.kept().where)
+    channel.basic_ack(method.delivery_tag)
+    with pytest.raises(ConfigError, match="holds 4 messages and not 5"):
+        next(source.rows(places[0]))
+    channel.basic_publish("", source.kept().where, b"another", pika.BasicProperties())
+    wait_for(lambda: ready(channel, source.kept().where) == 5, "it is there")
+    with pytest.raises(ConfigError, match="another order"):
+        list(source.rows(places[0]))
