@@ -90,7 +90,7 @@ test-long: setup  ## what of `make test` computes for long: tests, and seeds of 
 	$(BIN)/python tests/simulation/run_seeds.py --days 200 --first 4 --seeds 1 --of-commit 3
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --pauses --first 2 --seeds 1 --of-commit 2
-	$(BIN)/python tests/simulation/run_seeds.py --quotas --first 2 --seeds 3
+	$(BIN)/python tests/simulation/run_seeds.py --quotas --first 2 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --shards 3 --first 1 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 1 --of-commit 3
 

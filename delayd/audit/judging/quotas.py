@@ -309,6 +309,7 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     placed = gates.join(steps, F.col("at_ms") == F.col("now_ms")).select(
         *("about", "at_ms", "counted", "gates", "offset", "step"),
         F.col("offsets").alias("reached"),
+        F.get(cursor, F.lit(0)).alias("cursor_ms"),
         (F.floor(F.get(cursor, F.lit(0)) / 1000) * 1000).alias("since_ms"),
     )
     stored = logged.where("stored").select(
@@ -322,9 +323,11 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     gate, reached = F.get("gates", partition), F.get("reached", partition)
     killed_by = F.coalesce("killed_by", F.lit(1 << 62))
     is_counted = (F.col("topic") == F.col("about")) & (F.col("rank_ms") >= F.col("since_ms"))
+    # Of what came out before it was killed, a node may have forgotten that it was killed.
+    may_count = (killed_by >= reached) | (F.col("rank_ms") <= F.col("cursor_ms"))
     joined = F.broadcast(placed).join(stored, is_counted & (F.col("m_offset") < gate), "left")
     counted = joined.groupBy(*("about", "at_ms", "counted", "offset", "step")).agg(
-        F.count_if(F.col("m_offset").isNotNull() & (killed_by >= reached)).alias("most"),
+        F.count_if(F.col("m_offset").isNotNull() & may_count).alias("most"),
         F.count_if((F.col("m_offset") < reached) & (killed_by >= gate)).alias("least"),
     )
     is_trimmed = any(bounds.buffer_starts)
