@@ -1,14 +1,18 @@
 """The id rules in SQL against `replication.ingest`, which nodes run, on random logs."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+import pytest
 from cluster_settings import SETTINGS as CLUSTER
 from pyspark.sql import SparkSession
 
+from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.request_counts import counts_of
 from delayd.audit.tables import LOGGED, REQUESTS
 from replication.ids import NOTHING, IdState
 from replication.ingest import Asked, Known, LogState, Op, PendingReply, ingest
@@ -118,8 +122,9 @@ class Replay:
         return self.rows
 
 
-def random_log(random: Random, partition: int) -> list[Row]:
-    """Few ids, all operations; continuations of what may be continued, as a master writes them."""
+def random_log(random: Random, partition: int, without: Sequence[str] = ()) -> list[Row]:
+    """Few ids, all operations but those; continuations of what may be continued, as a master writes
+    them."""
     replay = Replay()
     now_ms, offset = START_MS, 0
     is_crowded, is_long = partition % 10 == 0, partition % 100 == 7
@@ -136,6 +141,8 @@ def random_log(random: Random, partition: int) -> list[Row]:
         if is_long:  # so many that the first are forgotten, and then a cancel marker
             weights = [180, 20, 1, 1, 4, 20, 1]
         op = random.choices(ops, weights)[0]
+        if op in without:
+            op = "schedule"
         id: str | None = "a" if is_long else random.choice(["a", "b"])
         row: Row = {
             **dict.fromkeys(LOGGED.fieldNames()),
@@ -185,19 +192,41 @@ def random_log(random: Random, partition: int) -> list[Row]:
     return replay.finish()
 
 
-def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: SparkSession) -> None:
-    random = Random(SEED)
-    rows = [row for partition in range(LOGS) for row in random_log(random, partition)]
+def logged_as_nodes_do(spark: SparkSession, rows: list[Row], *, is_counted: bool) -> None:
+    """Judge a log by the rules of ids; `is_counted`: only by those about what it holds."""
     table = [tuple(row.get(name) for name in REQUESTS.fieldNames()) for row in rows]
-    requests = spark.createDataFrame(table, REQUESTS, verifySchema=False)
-    logged = logged_of(requests.repartition(2), SETTINGS)
+    requests = table_of(spark, REQUESTS, table).repartition(2)
+    counts = counts_of(requests, targets_max=100) if is_counted else None
+    logged = logged_of(requests, SETTINGS, counts)
     assert logged.schema.fieldNames() == LOGGED.fieldNames()
     found = {(row["partition"], row["offset"]): row.asDict() for row in logged.collect()}
     assert len(found) == len(rows)
-    met: Counter[str] = Counter()
     for row in rows:
         wanted = {name: row.get(name) for name in LOGGED.fieldNames()}
         assert found[row["partition"], row["offset"]] == wanted, row
+
+
+@pytest.mark.parametrize("there", [None, "debounce", "redrive", "continue"])
+def test_rules_about_what_is_not_in_a_log_are_not_missed(
+    spark: SparkSession, there: str | None
+) -> None:
+    """Of reschedules: `test_judging_moves.py`."""
+    random = Random(SEED)
+    without = {"debounce", "redrive", "continue"} - {there}
+    rows = [
+        row for partition in range(LOGS // 6) for row in random_log(random, partition, [*without])
+    ]
+    ops = Counter(row["op"] for row in rows)
+    assert (there is None or ops[there]) and not without & ops.keys() and ops["replace"], ops
+    logged_as_nodes_do(spark, rows, is_counted=True)
+
+
+def test_ids_are_decided_in_sql_as_nodes_decide_them(spark: SparkSession) -> None:
+    random = Random(SEED)
+    rows = [row for partition in range(LOGS) for row in random_log(random, partition)]
+    logged_as_nodes_do(spark, rows, is_counted=False)
+    met: Counter[str] = Counter()
+    for row in rows:
         met[f"{row['op']} {row['answer']} {row['is_refused']}"] += 1
         met["debounce in place of another"] += row["op"] == "debounce" and row["is_quiet"] is False
         met["debounce, and nobody is told"] += bool(row["is_quiet"] and row["killed"])

@@ -21,11 +21,15 @@ from delayd.audit.following.batch_context import GRACE_MS, UNPROVEN_MS, BatchCon
 from delayd.audit.following.watched_requests import FACTS, WATCHED
 from delayd.audit.judging.columns import PLACE, is_below, is_done, is_true, looked_up
 from delayd.audit.judging.ids import logged_of
+from delayd.audit.judging.request_counts import counts_of
 from delayd.audit.judging.texts import offset_of_source, partition_of_source
 from delayd.audit.tables import REQUESTS
 
 SMALL_ROWS: Final = 200_000
 """Keys that are so few are given to every task, so that the table need not be moved."""
+
+COUNTED_TARGETS_MAX: Final = 10_000
+"""Requests to more targets are not counted by kind: all rules about ids are planned."""
 
 _KILLING: Final = ("cancelled", "replaced")
 _OF_THE_LOG: Final = ("by_id", "by_place", "by_redrive")
@@ -81,7 +85,9 @@ def relogged(rows: DataFrame, new: DataFrame | None, context: BatchContext) -> D
     facts = [field.name for field in FACTS]
     in_group = F.col("by_id") | F.col("by_place")
     group = rows.where(in_group | F.col("by_redrive")).select(*asked)
-    logged = logged_of(group.unionByName(new), context.settings).select(*asked, *facts)
+    ruled = group.unionByName(new)
+    counts = counts_of(ruled, COUNTED_TARGETS_MAX)
+    logged = logged_of(ruled, context.settings, counts).select(*asked, *facts)
     again = known.where(in_group).drop(*facts).join(logged.select(*PLACE, *facts), PLACE)
     fresh = logged.where(~is_below(context.buffer_before)).withColumn("is_new", F.lit(True))
     others = known.where(~in_group)

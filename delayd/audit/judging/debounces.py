@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.judging.columns import is_true, shard_of
 from delayd.audit.judging.held import HELD, counting
+from delayd.audit.judging.request_counts import Kinds
 from delayd.audit.judging.texts import delay_ms_of
 from replication.settings import Settings
 
@@ -27,10 +28,12 @@ def max_wait_ms() -> Column:
     return F.least(F.coalesce(wait_ms, F.lit(_WAIT_MS_MAX)), F.lit(_WAIT_MS_MAX))
 
 
-def gives_way(state: Column, row: Column, settings: Settings) -> Column:
+def gives_way(state: Column, row: Column, settings: Settings, kinds: Kinds) -> Column:
     """Return what a debounce kills: what a reschedule holds, unless all of that is due, and what is
     pending and does not wait for its turn only. What was moved is debounced no more."""
     live = F.filter(state["live"], lambda it: _is_pending(it, row) & ~is_true(it["waits"]))
+    if not kinds.moves:
+        return live
     held = F.when(
         takes_held(state, row, settings), counting(state["held"], row, settings)
     ).otherwise(_empty(HELD))

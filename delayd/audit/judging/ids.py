@@ -29,6 +29,7 @@ from delayd.audit.judging.debounces import (
 )
 from delayd.audit.judging.debounces import waits as waits_for_its_turn
 from delayd.audit.judging.folding import (
+    KILL,
     UNDONE,
     empty,
     killed_last,
@@ -36,9 +37,10 @@ from delayd.audit.judging.folding import (
     let,
     offsets,
     undone_after,
+    with_killers,
 )
 from delayd.audit.judging.held import HELD, LIVE, MOVES, UNMOVED, counting, held_after, move, moved
-from delayd.audit.judging.request_counts import RequestCounts
+from delayd.audit.judging.request_counts import ALL_KINDS, Kinds, RequestCounts
 from delayd.audit.tables import LOGGED
 from replication.settings import Settings
 
@@ -50,7 +52,6 @@ CHUNK: Final = 256
 
 _KILLED: Final = "due_ms bigint, offset bigint"
 _DOOMED: Final = "due_ms bigint, offset bigint, digest bigint"
-_KILL: Final = "offset bigint, append_ms bigint, op string, offsets array<bigint>"
 _REPLACED: Final = "offset bigint, log_ms bigint, killed array<bigint>"
 _DECISION: Final = (
     "stored boolean, answer string, is_refused boolean, killed array<bigint>,"
@@ -88,7 +89,8 @@ def logged_of(
         answer=F.when(is_again, "duplicate"),
         is_refused=F.lit(False),
     )
-    return decided.unionByName(_replayed(named, settings))
+    kinds = ALL_KINDS if counts is None else counts.kinds
+    return decided.unionByName(_replayed(named, settings, kinds))
 
 
 def _with_continued_by(requests: DataFrame, count: int | None) -> DataFrame:
@@ -131,11 +133,11 @@ def _with_again(redrives: DataFrame) -> DataFrame:
     return taken.select("each.rows.*", again.alias("again"))
 
 
-def _replayed(named: DataFrame, settings: Settings) -> DataFrame:
+def _replayed(named: DataFrame, settings: Settings, kinds: Kinds) -> DataFrame:
     """Return rows with an id, decided in the order of their offsets."""
     grouped = _gathered(named, "id")
     alone = F.array(_alone(F.get("rows", F.lit(0))))
-    fold = _fold(F.col("rows"), settings)
+    fold = _fold(F.col("rows"), settings, kinds)
     decisions = F.when(F.size("rows") == 1, alone).otherwise(fold)
     each = F.explode(F.arrays_zip("rows", decisions.alias("decisions")))
     decided = grouped.select(each.alias("each")).select("each.rows.*", "each.decisions.*")
@@ -175,8 +177,9 @@ def _alone(row: Column) -> Column:
     )
 
 
-def _fold(rows: Column, settings: Settings) -> Column:
-    """Return the decisions about all requests under an id, in their order."""
+def _fold(rows: Column, settings: Settings, kinds: Kinds) -> Column:
+    """Return the decisions about all requests under an id, in their order. Rules about `kinds` that
+    are not there are left out: to plan all of them takes seconds."""
     count = F.size(rows)
     numbers = F.sequence(F.lit(0), F.floor((count - 1) / CHUNK).cast("int"))
     chunks = F.transform(numbers, lambda number: F.slice(rows, number * CHUNK + 1, CHUNK))
@@ -189,18 +192,18 @@ def _fold(rows: Column, settings: Settings) -> Column:
         empty(f"struct<{UNDONE}>").alias("undone"),
         F.lit(None).cast(f"struct<{_REPLACED}>").alias("replaced"),
         F.lit(0).alias("marks"),
-        empty(f"struct<{_KILL}>").alias("kills"),
+        empty(f"struct<{KILL}>").alias("kills"),
         empty(f"struct<{_DECISION}>").alias("decisions"),
     )
 
     def take(state: Column, row: Column) -> Column:
         return let(
-            _outcome(state, row, settings),
-            lambda what: _after(state, row, what, settings),
+            _outcome(state, row, settings, kinds),
+            lambda what: _after(state, row, what, settings, kinds),
         )
 
     def take_chunk(state: Column, chunk: Column) -> Column:
-        begun = state.withField("kills", empty(f"struct<{_KILL}>")).withField(
+        begun = state.withField("kills", empty(f"struct<{KILL}>")).withField(
             "decisions", empty(f"struct<{_DECISION}>")
         )
         return let(
@@ -210,50 +213,25 @@ def _fold(rows: Column, settings: Settings) -> Column:
             ).withField("decisions", F.concat(state["decisions"], after["decisions"])),
         )
 
-    return F.aggregate(chunks, start, take_chunk, lambda state: _killed(rows, state))
+    return F.aggregate(chunks, start, take_chunk, lambda state: with_killers(rows, state, kinds))
 
 
-def _outcome(state: Column, row: Column, settings: Settings) -> Column:
+def _outcome(state: Column, row: Column, settings: Settings, kinds: Kinds) -> Column:
     """Return what becomes of a request: `stored`, `duplicate`, `conflict`, `mark`, `refused`, or
     `again` of a replace."""
     op, live, log_ms = row["op"], state["live"], row["log_ms"]
     pending = F.filter(
         live, lambda message: (message["due_ms"] > log_ms) | is_true(message["goes_on"])
     )
-    held = state["held"]
-    kept = counting(held, row, settings)
+    kept = counting(state["held"], row, settings) if kinds.moves else None
 
     def is_same_one(message: Column) -> Column:
         return message["digest"].eqNullSafe(row["sent_hash"])
 
-    is_same = F.exists(pending, is_same_one) | F.exists(kept, is_same_one)
-    is_free = (F.size(pending) == 0) & (F.size(kept) == 0)
-    schedule = F.when(is_free, "stored").when(is_same, "duplicate").otherwise("conflict")
-    undone = F.filter(state["undone"], lambda each: each["source"] == row["redrive"])
-    is_again = F.when(
-        (row["again"] != "yes") & (F.size(undone) > 0),
-        is_true(F.get(undone, F.lit(0))["last_ms"] + REDRIVE_MEMORY_MS >= log_ms),
-    ).otherwise(row["again"] != "no")
-    redrive = (
-        F.when(is_again, "duplicate")
-        .when(F.size(pending) + F.size(kept) >= REDRIVES_MAX, "conflict")
-        .otherwise("stored")
-    )
-    last_ms = F.when(row["is_steady"], log_ms).otherwise(0)
-    is_doomed = F.exists(
-        state["doomed"],
-        lambda each: (
-            (each["offset"] == row["continues"])
-            & (each["due_ms"] + settings.id_memory_ms >= last_ms)
-        ),
-    )
-    is_held = F.exists(held, lambda it: it["offset"] == row["continues"])
-    is_moved = row["moved_by"].eqNullSafe(state["held_by"]) | row["follows"]
-    continued = (
-        F.when(is_held & is_doomed, F.when(is_true(is_moved), "stored").otherwise("held"))
-        .when(is_doomed, "refused")
-        .otherwise("stored")
-    )
+    is_same, count = F.exists(pending, is_same_one), F.size(pending)
+    if kept is not None:
+        is_same, count = is_same | F.exists(kept, is_same_one), count + F.size(kept)
+    schedule = F.when(count == 0, "stored").when(is_same, "duplicate").otherwise("conflict")
     is_recent = row["planned_ms"] + settings.id_memory_ms >= log_ms
     is_repeated = F.exists(
         live,
@@ -264,15 +242,48 @@ def _outcome(state: Column, row: Column, settings: Settings) -> Column:
             & (each["due_ms"] + settings.id_memory_ms >= log_ms)
         ),
     )
-    return (
+    what = (
         F.when(op == "schedule", schedule)
         .when(_is_repeatable(row) & is_repeated, "again")
         .when(op.isin("cancel", "replace"), "mark")
-        .when(op == "debounce", "debounce")
-        .when(op.isin(*MOVES), move(state, row, pending, settings))
-        .when(op == "redrive", redrive)
-        .otherwise(continued)
     )
+    if kinds.debounces:
+        what = what.when(op == "debounce", "debounce")
+    if kinds.moves:
+        what = what.when(op.isin(*MOVES), move(state, row, pending, settings))
+    if kinds.redrives:
+        what = what.when(op == "redrive", _redriven(state, row, count))
+    return what.otherwise(_continued(state, row, settings, kinds)) if kinds.continuations else what
+
+
+def _redriven(state: Column, row: Column, count: Column) -> Column:
+    """Return what becomes of a redrive, where `count` messages take the id."""
+    undone = F.filter(state["undone"], lambda each: each["source"] == row["redrive"])
+    is_again = F.when(
+        (row["again"] != "yes") & (F.size(undone) > 0),
+        is_true(F.get(undone, F.lit(0))["last_ms"] + REDRIVE_MEMORY_MS >= row["log_ms"]),
+    ).otherwise(row["again"] != "no")
+    refused = F.when(is_again, "duplicate").when(count >= REDRIVES_MAX, "conflict")
+    return refused.otherwise("stored")
+
+
+def _continued(state: Column, row: Column, settings: Settings, kinds: Kinds) -> Column:
+    """Return what becomes of a continuation."""
+    last_ms = F.when(row["is_steady"], row["log_ms"]).otherwise(0)
+    is_doomed = F.exists(
+        state["doomed"],
+        lambda each: (
+            (each["offset"] == row["continues"])
+            & (each["due_ms"] + settings.id_memory_ms >= last_ms)
+        ),
+    )
+    plain = F.when(is_doomed, "refused").otherwise("stored")
+    if not kinds.moves:
+        return plain
+    is_held = F.exists(state["held"], lambda it: it["offset"] == row["continues"])
+    is_moved = is_true(row["moved_by"].eqNullSafe(state["held_by"]) | row["follows"])
+    held = F.when(is_moved, "stored").otherwise("held")
+    return F.when(is_held & is_doomed, held).otherwise(plain)
 
 
 def _is_repeatable(row: Column) -> Column:
@@ -280,80 +291,106 @@ def _is_repeatable(row: Column) -> Column:
     return is_true((row["op"] == "replace") & row["is_steady"] & row["has_own_time"])
 
 
-def _after(state: Column, row: Column, what: Column, settings: Settings) -> Column:
+def _after(state: Column, row: Column, what: Column, settings: Settings, kinds: Kinds) -> Column:
     """Return the state after a request of which `what` became."""
     id_memory_ms = settings.id_memory_ms
-    killed = state["killed"]
-    is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
-    is_debounce = what == "debounce"
-    is_mark = is_move | (what == "mark") | is_debounce
-    is_replace = row["op"] == "replace"
-    of_move = moved(state, row, settings.max_delay_ms)
-    of_held = F.transform(state["held"], lambda each: each.dropFields("new_ms"))
-    live = (
-        F.when(is_debounce, gives_way(state, row, settings))
-        .when(is_mark, F.concat(of_held, state["live"]))
-        .otherwise(state["live"])
-    )
-    is_kill = is_mark & (~is_debounce | (F.size(live) > 0))
-    doomed = F.transform(
-        F.filter(live, lambda each: each["is_continued"]),
-        lambda each: each.dropFields(
-            "is_continued", "origin", "goes_on", "is_local", "since_ms", "waits"
-        ),
-    )
+    killed, live, none = state["killed"], state["live"], F.lit(False)
+    is_stored, is_mark = what == "stored", what == "mark"
+    is_move = what == "move" if kinds.moves else none
+    is_debounce = what == "debounce" if kinds.debounces else none
+    is_kill = is_mark
+    if kinds.moves:
+        is_mark = is_kill = is_move | is_mark
+        of_held = F.transform(state["held"], lambda each: each.dropFields("new_ms"))
+        live = F.when(is_mark, F.concat(of_held, live)).otherwise(live)
+    if kinds.debounces:
+        gives = gives_way(state, row, settings, kinds)
+        live = F.when(is_debounce, gives).otherwise(live)
+        is_kill = is_mark | (is_debounce & (F.size(live) > 0))
+        is_mark |= is_debounce
     kill = F.struct(row["offset"], row["append_ms"], row["op"], offsets(live))
     marks = state["marks"] + is_kill.cast("int")
-    decision = _decided(state, row, what, live, marks, of_move)
-    message, others = _stored(live, state, row, is_stored)
-    with_debounce = latest(F.array_sort(F.array_append(left_live(state, row), message)))
-    after_mark = {
-        "live": F.when(is_replace, F.array(message))
-        .when(is_debounce, with_debounce)
-        .otherwise(empty(f"struct<{LIVE}>")),
-        "killed": F.when(is_move | ~is_kill, killed).otherwise(
-            killed_last(live, killed, row["log_ms"], id_memory_ms)
-        ),
-        "doomed": F.concat(state["doomed"], doomed),
-        "kills": F.when(
-            is_kill, F.array_append(state["kills"], kill.cast(f"struct<{_KILL}>"))
-        ).otherwise(state["kills"]),
-        "replaced": F.when(is_debounce, state["replaced"]).when(
-            _is_repeatable(row),
-            F.struct(row["offset"], row["log_ms"], offsets(live)).cast(f"struct<{_REPLACED}>"),
-        ),
-    }
+    of_move = moved(state, row, settings.max_delay_ms) if kinds.moves else None
+    decision = _decided(state, row, what, live, marks, of_move, kinds)
+    message, others = _stored(live, state, row, is_stored, kinds)
+    after_mark = _after_mark(state, row, live, message, settings, kinds)
+    killed_after = killed_last(live, killed, row["log_ms"], id_memory_ms)
+    after_mark["killed"] = F.when(is_kill & ~is_move, killed_after).otherwise(killed)
+    after_mark["kills"] = F.when(
+        is_kill, F.array_append(state["kills"], kill.cast(f"struct<{KILL}>"))
+    ).otherwise(state["kills"])
     after = {name: F.when(is_mark, it).otherwise(state[name]) for name, it in after_mark.items()}
     after["live"] = F.when(
         is_stored, latest(F.array_sort(F.array_append(others, message)))
     ).otherwise(after["live"])
     decisions = F.array_append(state["decisions"], decision.cast(f"struct<{_DECISION}>"))
-    is_free = is_mark & (~is_debounce | takes_held(state, row, settings))
-    kept = held_after(state["held"], row, message, is_held)
-    held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>")).otherwise(kept)
+    held = held_by = None
+    if of_move is not None:
+        is_free = is_mark & (~is_debounce | takes_held(state, row, settings))
+        kept = held_after(state["held"], row, message, what == "held")
+        held = F.when(is_move, of_move).when(is_free, empty(f"struct<{HELD}>")).otherwise(kept)
+        held_by = F.when(is_move, row["offset"]).when(~is_free, state["held_by"])
+    undone = undone_after(state["undone"], row, what) if kinds.redrives else state["undone"]
     return F.struct(
         after["live"].alias("live"),
-        held.alias("held"),
-        F.when(is_move, row["offset"]).when(~is_free, state["held_by"]).alias("held_by"),
-        *(after[name].alias(name) for name in ("killed", "doomed")),
-        undone_after(state["undone"], row, what).alias("undone"),
+        (state["held"] if held is None else held).alias("held"),
+        (state["held_by"] if held_by is None else held_by).alias("held_by"),
+        *(after.get(name, state[name]).alias(name) for name in ("killed", "doomed")),
+        undone.alias("undone"),
         *(after["replaced"].alias("replaced"), marks.alias("marks")),
         *(after["kills"].alias("kills"), decisions.alias("decisions")),
     )
 
 
+def _after_mark(
+    state: Column, row: Column, live: Column, message: Column, settings: Settings, kinds: Kinds
+) -> dict[str, Column]:
+    """Return what a mark leaves live, doomed and replaced; `live`: what it kills."""
+    last = F.struct(row["offset"], row["log_ms"], offsets(live)).cast(f"struct<{_REPLACED}>")
+    left = F.when(row["op"] == "replace", F.array(message)).otherwise(empty(f"struct<{LIVE}>"))
+    replaced = F.when(_is_repeatable(row), last)
+    after = {"live": left, "replaced": replaced}
+    if kinds.debounces:
+        is_debounce = row["op"] == "debounce"
+        both = latest(F.array_sort(F.array_append(left_live(state, row), message)))
+        after["live"] = F.when(is_debounce, both).otherwise(left)
+        after["replaced"] = F.when(is_debounce, state["replaced"]).otherwise(replaced)
+    if kinds.continuations:
+        doomed = F.transform(
+            F.filter(live, lambda each: each["is_continued"]),
+            lambda each: each.dropFields(
+                "is_continued", "origin", "goes_on", "is_local", "since_ms", "waits"
+            ),
+        )
+        after["doomed"] = F.concat(state["doomed"], doomed)
+    return after
+
+
 def _decided(
-    state: Column, row: Column, what: Column, live: Column, marks: Column, of_move: Column
+    state: Column,
+    row: Column,
+    what: Column,
+    live: Column,
+    marks: Column,
+    of_move: Column | None,
+    kinds: Kinds,
 ) -> Column:
-    """Return the decision about a request of which `what` became; `live`: what a marker kills."""
-    is_move, is_stored, is_held = what == "move", what == "stored", what == "held"
-    is_debounce = what == "debounce"
-    is_mark = is_move | is_debounce | (what == "mark")
-    stores = is_debounce | (row["op"] == "replace")
+    """Return the decision about a request of which `what` became; `live`: what a marker kills, and
+    `of_move`: what a reschedule holds."""
+    never = F.lit(None)
+    is_mark = what.isin("mark", "move", "debounce")
+    stores = row["op"].isin("replace", "debounce")
     killed = state["killed"]
     is_again, replaced = what == "again", state["replaced"]
+    new_ms = quiet = own_ms = never
+    if of_move is not None:
+        new_ms = F.when(what == "move", F.transform(of_move, lambda each: each["new_ms"]))
+    if kinds.debounces:
+        is_debounce = what == "debounce"
+        quiet = F.when(is_debounce, is_quiet(live))
+        own_ms = F.when(is_debounce, due_ms(state, row))
     return F.struct(
-        is_stored | is_held | (is_mark & stores),
+        what.isin("stored", "held") | (is_mark & stores),
         F.when(is_again, "duplicate").when(what.isin("duplicate", "conflict", *UNMOVED), what),
         what == "refused",
         F.when(is_mark, offsets(live)).when(is_again, replaced["killed"]),
@@ -361,90 +398,39 @@ def _decided(
         F.when(is_again, replaced["offset"]),
         F.when(is_again, replaced["log_ms"]),
         marks,
-        F.when(is_held, True),
-        F.when(is_move, F.transform(of_move, lambda each: each["new_ms"])),
-        F.when(is_debounce, is_quiet(live)),
-        F.when(is_debounce, due_ms(state, row)),
+        F.when(what == "held", True),
+        *(new_ms, quiet, own_ms),
     )
 
 
-def _stored(live: Column, state: Column, row: Column, is_stored: Column) -> tuple[Column, Column]:
+def _stored(
+    live: Column, state: Column, row: Column, is_stored: Column, kinds: Kinds
+) -> tuple[Column, Column]:
     """Return a request as a live message, and the live ones beside it: not what it continues."""
-    is_debounce = row["op"] == "debounce"
     is_continue = (row["op"] == "continue") & is_stored
-    digests = (
-        F.get(F.filter(those, lambda each: each["offset"] == row["continues"]), F.lit(0))["digest"]
-        for those in (live, state["doomed"])
-    )
-    digest = F.when(is_continue, F.coalesce(*digests)).otherwise(row["sent_hash"])
+    digest, rank_ms, since_ms = row["sent_hash"], row["rank_ms"], F.lit(None).cast("bigint")
+    if kinds.continuations:
+        digests = (
+            F.get(F.filter(them, lambda it: it["offset"] == row["continues"]), F.lit(0))["digest"]
+            for them in (live, state["doomed"])
+        )
+        digest = F.when(is_continue, F.coalesce(*digests)).otherwise(digest)
+    if kinds.debounces:
+        is_debounce = row["op"] == "debounce"
+        rank_ms = F.when(is_debounce, due_ms(state, row)).otherwise(rank_ms)
+        since_ms = F.when(is_debounce, run_ms(state, row))
     message = F.struct(
-        F.when(is_debounce, due_ms(state, row)).otherwise(row["rank_ms"]).alias("due_ms"),
+        rank_ms.alias("due_ms"),
         row["offset"].alias("offset"),
         digest.alias("digest"),
         row["continued_by"].isNotNull().alias("is_continued"),
         F.when(is_continue, row["origin"]).otherwise(row["offset"]).alias("origin"),
         (is_true(row["goes_on"]) | is_true(row["is_open"])).alias("goes_on"),
         row["is_open"].alias("is_local"),
-        F.when(is_debounce, run_ms(state, row)).alias("since_ms"),
+        since_ms.alias("since_ms"),
         is_true(waits_for_its_turn(row)).alias("waits"),
     )
+    if not kinds.continuations:
+        return message, live
     others = F.filter(live, lambda message: message["offset"] != row["continues"])
     return message, F.when(is_continue, others).otherwise(live)
-
-
-def _killed(rows: Column, state: Column) -> Column:
-    """Return the decisions, with the cancel marker that killed each: the first one after it, if it
-    lists it."""
-
-    def finish(decision: Column, row: Column) -> Column:
-        kill = _first_kill(state["kills"], decision["marks"], row["offset"])
-        is_killed = decision["stored"] & F.array_contains(kill["offsets"], row["offset"])
-        # What a reschedule holds later ones may take over: the last one says what becomes of it.
-        is_held = is_true(decision["is_held"])
-        is_taken = is_killed & (kill["op"].isin(*MOVES) | is_held)
-        takers = F.filter(
-            F.when(is_taken, state["kills"]).otherwise(F.array().cast(f"array<struct<{_KILL}>>")),
-            lambda each: F.array_contains(each["offsets"], row["offset"]),
-        )
-        last_op = F.when(is_taken, F.element_at(takers, -1)["op"]).otherwise(kill["op"])
-        # No step delivers what is held.
-        by = F.when(decision["is_held"], row["continues"]).when(is_killed, kill["offset"])
-        return F.struct(
-            *(decision[name].alias(name) for name in ("stored", "answer", "is_refused")),
-            by.alias("killed_by"),
-            F.when(is_killed, kill["append_ms"])
-            .when(decision["is_held"], row["append_ms"])
-            .alias("killed_ms"),
-            F.when(is_killed, last_op).when(decision["is_held"], "reschedule").alias("killed_op"),
-            *(
-                decision[name].alias(name)
-                for name in ("killed", "killed_before", "repeats", "repeats_ms")
-            ),
-            decision["is_held"].alias("is_held"),
-            decision["new_dues_ms"].alias("new_dues_ms"),
-            F.when(
-                row["op"].isin(*MOVES),
-                F.exists(
-                    state["kills"],
-                    lambda each: (
-                        (each["offset"] > row["offset"])
-                        & F.arrays_overlap(each["offsets"], decision["killed"])
-                    ),
-                ),
-            ).alias("is_taken"),
-            *(decision[name].alias(name) for name in ("is_quiet", "own_rank_ms")),
-        )
-
-    return F.zip_with(state["decisions"], rows, finish)
-
-
-def _first_kill(kills: Column, marks: Column, offset: Column) -> Column:
-    """Return the first kill behind a request that is of all that is live, or lists the request."""
-    first = F.get(kills, marks)
-
-    def counts(kill: Column) -> Column:
-        return (kill["op"] != "debounce") | F.array_contains(kill["offsets"], offset)
-
-    # Later ones are looked at only where a debounce has left it live.
-    others = F.filter(F.slice(kills, marks + 1, F.size(kills)), counts)
-    return F.when(counts(first), first).when(first.isNotNull(), F.get(others, F.lit(0)))

@@ -35,6 +35,8 @@ def judge_letters(
 ) -> DataFrame:
     """Return what is wrong with dead letters (FINDINGS). `killers`: cancel markers that say what
     they killed."""
+    if letters.isEmpty():  # nothing can be wrong but that there is none: spare the joins
+        return _missing(logged, letters, bounds)
     checked = _checked(logged, messages, letters, killers, bounds)
     topic = F.lit(bounds.settings.dead.name)
     found = findings(
@@ -54,18 +56,32 @@ def judge_letters(
         F.first("id").alias("id"),
         F.first("due_ms").alias("due_ms"),
     ).where("right > 1")
-    is_kept = F.col("append_ms") >= bounds.trimmed_before_ms(bounds.settings.dead.name)
+    too_many = F.format_string("it has %d dead letters", "right")
+    more = findings(
+        doubled,
+        {Fault.LETTER_DOUBLED: too_many},
+        *("id", "due_ms"),
+        topic=topic,
+        source=source_text(),
+    )
+    return found.unionByName(more).unionByName(_missing(logged, letters, bounds))
+
+
+def _missing(logged: DataFrame, letters: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return findings about requests that are owed a letter, and have none."""
+    topic = bounds.settings.dead.name
     reason = _owed_reason(bounds)
+    is_kept = F.col("append_ms") >= bounds.trimmed_before_ms(topic)
     owed = logged.where(reason.isNotNull() & is_kept & is_below(bounds.frontier.offsets))
     named = letters.where("source_offset is not null").select(*named_place())
     none = F.format_string("it was refused as %s, and is no dead letter", reason)
-    for rows, reasons in (
-        (doubled, {Fault.LETTER_DOUBLED: F.format_string("it has %d dead letters", "right")}),
-        (owed.join(named, PLACE, "left_anti"), {Fault.LETTER_MISSING: none}),
-    ):
-        more = findings(rows, reasons, "id", "due_ms", topic=topic, source=source_text())
-        found = found.unionByName(more)
-    return found
+    return findings(
+        owed.join(named, PLACE, "left_anti"),
+        {Fault.LETTER_MISSING: none},
+        *("id", "due_ms"),
+        topic=F.lit(topic),
+        source=source_text(),
+    )
 
 
 def _owed_reason(bounds: Bounds) -> Column:

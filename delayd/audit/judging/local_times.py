@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_true, source_text
+from delayd.audit.judging.columns import findings, is_true, source_text, table_of
 from delayd.audit.judging.cron_times import moment_of
 from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
@@ -34,7 +34,7 @@ def judge_local_times(logged: DataFrame, bounds: Bounds) -> DataFrame:
     """Return what is wrong with local times (FINDINGS)."""
     of_local = logged.where("clock is not null")
     if of_local.isEmpty():  # as a rule: spare the joins
-        return logged.sparkSession.createDataFrame([], FINDINGS)
+        return table_of(logged.sparkSession, FINDINGS)
     before = of_local.select(
         "partition",
         F.col("offset").alias("continues"),

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_true, source_text
+from delayd.audit.judging.columns import findings, is_true, source_text, table_of
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.held import MOVES
 from delayd.audit.judging.retention import is_uncertain, was_not_read
@@ -22,7 +22,7 @@ def judge_moves(logged: DataFrame, bounds: Bounds) -> DataFrame:
     """Return what is wrong with what reschedules have written (FINDINGS)."""
     moved = logged.where("moved_by is not null")
     if moved.isEmpty():  # as a rule: spare the joins
-        return logged.sparkSession.createDataFrame([], FINDINGS)
+        return table_of(logged.sparkSession, FINDINGS)
     marks = logged.where(F.col("op").isin(*MOVES)).select(
         "partition",
         F.col("offset").alias("moved_by"),

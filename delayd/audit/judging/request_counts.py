@@ -15,6 +15,21 @@ hold, quota, gate, debounce, reject."""
 
 
 @dataclass(frozen=True, slots=True)
+class Kinds:
+    """Which kinds of records, by their operations, are there beside schedules, cancels and
+    replaces."""
+
+    moves: bool = True
+    """Reschedules and fires."""
+    debounces: bool = True
+    redrives: bool = True
+    continuations: bool = True
+
+
+ALL_KINDS: Final = Kinds()
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCounts:
     """What REQUESTS hold."""
 
@@ -22,6 +37,9 @@ class RequestCounts:
     """Topics that requests name; of what is refused they do not count."""
     continuations: int
     redrives: int
+    moves: int
+    """Reschedules and fires."""
+    debounces: int
     switches: int
     """Records that switch the rules, or would."""
     orders: int
@@ -30,6 +48,12 @@ class RequestCounts:
     """Records that limit a target, or say that it is full or open."""
     with_late: int
     """Requests with `delayd-late`, and records that say that a series is over."""
+
+    @property
+    def kinds(self) -> Kinds:
+        """Return what is there at all."""
+        counts = (self.moves, self.debounces, self.redrives, self.continuations)
+        return Kinds(*(count > 0 for count in counts))
 
 
 def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
@@ -52,6 +76,8 @@ def counts_of(requests: DataFrame, targets_max: int) -> RequestCounts | None:
         targets,
         continuations=count("continue"),
         redrives=count("redrive"),
+        moves=count("reschedule") + count("fire"),
+        debounces=count("debounce"),
         switches=count("switch"),
         orders=count("hold"),
         quotas=count("quota") + count("gate"),

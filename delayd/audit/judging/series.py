@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
-from delayd.audit.judging.columns import findings, is_done, is_true, source_text
+from delayd.audit.judging.columns import findings, is_done, is_true, source_text, table_of
 from delayd.audit.judging.contents import together
 from delayd.audit.judging.cron_times import times_after
 from delayd.audit.judging.faults import Fault
@@ -44,7 +44,7 @@ def judge_series(logged: DataFrame, messages: DataFrame, bounds: Bounds) -> Data
     """Return what is wrong with series (FINDINGS)."""
     of_series = logged.where("occurrence is not null")
     if of_series.isEmpty():  # as a rule: spare the joins
-        return logged.sparkSession.createDataFrame([], FINDINGS)
+        return table_of(logged.sparkSession, FINDINGS)
     place = {"topic": F.lit(bounds.settings.buffer.name), "source": source_text(offset="origin")}
     links = _links(of_series)
     wrong = findings(
