@@ -16,12 +16,13 @@ import redis
 from celery import Celery
 from celery_filled import celery_on, fetch_and_die
 from import_runs import START, START_MS, START_S, Dying, killed_at_each_call, ran, requests
+from nodes import delayd_in_process
 from redis_servers import redis_server
 
 from delayd.commands.importing import celery_queue, zset
 from delayd.commands.importing import job as jobs
 from delayd.commands.importing.celery_queue import CeleryRows
-from delayd.commands.importing.job import look
+from delayd.commands.importing.job import look, refuse_wrong_mapping
 from delayd.commands.importing.journal import About, Journal
 from delayd.commands.importing.redis_server import RedisServer
 from delayd.commands.importing.sources import Given, source_of
@@ -117,6 +118,19 @@ def test_what_is_kept_must_stay_as_it_is(url: str, client: Any, tmp_path: Path) 
     client.zremrangebyrank(source.kept().where, 0, 0)
     with pytest.raises(ConfigError, match="holds 9 messages and not 10"):
         next(source.rows(place))
+
+
+def test_nothing_is_taken_if_no_row_is_a_request(url: str, client: Any, tmp_path: Path) -> None:
+    """A mapping of another source would leave all of them kept and none scheduled."""
+    filled(client, 10)
+    wrong = OF_ZSET.replace("member.id", "member.absent")
+    with pytest.raises(ConfigError, match="nothing was taken: member 1: it has no id"):
+        refuse_wrong_mapping(ZsetRows(RedisServer(url), KEY), requests(tmp_path, wrong))
+    command = ("import", f"zset:{KEY}", "--from-url", url, "--mapping", str(tmp_path / "map.toml"))
+    (tmp_path / "map.toml").write_text(OF_ZSET)
+    refuse_wrong_mapping(ZsetRows(RedisServer(url), KEY), requests(tmp_path, OF_ZSET))
+    done = delayd_in_process(*command, "--resume", "--bootstrap", "127.0.0.1:1")
+    assert done.returncode != 0 and client.zcard(KEY) == 10, "nor if there is no Kafka"
 
 
 def test_payloads_are_fields_of_a_hash_or_keys(url: str, client: Any) -> None:

@@ -129,12 +129,12 @@ def import_(
 def _import(
     rows: Source, where: "_Where", requests: Requests, mapping: Path, path: Path, as_json: bool
 ) -> ExitCode:
+    if rows.disarms and not path.exists():
+        refuse_wrong_mapping(rows, requests)
     with Journal(path) as journal:
         known = None if journal.about is None else journal.about.identity
         digest = hashlib.sha256(mapping.read_bytes()).hexdigest()
         about = About(where.name, rows.name, rows.identity(known), digest)
-        if rows.disarms and journal.about is None:
-            refuse_wrong_mapping(rows, requests)
         journal.begin(about, rows.start, requests.now_ms)
         requests.begun_ms = journal.begun_ms
         _disarm(rows, journal)

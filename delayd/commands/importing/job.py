@@ -142,7 +142,7 @@ def refuse_wrong_mapping(source: Source, requests: Requests) -> None:
     if why:
         raise ConfigError(
             f"none of the first {ROWS:,} rows is a request, so nothing was taken: {why}",
-            remedy="correct the mapping, see --dry-run, and remove the journal",
+            remedy="correct the mapping, and see --dry-run",
         )
 
 

@@ -70,7 +70,7 @@ class RabbitRows:
         if consumers:
             raise ConfigError(
                 f"{self.name} has {consumers} consumers: messages do not wait there",
-                remedy="name the queue in which they wait, or stop its consumers",
+                remedy="name the queue in which they wait, or stop its consumers and --resume",
             )
         with self._server.channel() as channel:
             channel.queue_declare(self._parked, durable=True)
