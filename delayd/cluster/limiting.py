@@ -57,8 +57,9 @@ def set_quota(
             f"{QUOTAS_MAX} topics have a limit, and no more may have one",
             remedy="clear one that is not needed: delayd limits list",
         )
-    offset, after = there.passed(record, quota_record(order, limits), QuotaError, order.topic)
-    quota = after.quotas.get(order.topic)
+    orders = [quota_record(order, limits)]
+    offsets, after = there.passed(record, orders, QuotaError, order.topic)
+    [offset], quota = offsets.values(), after.record.quotas.get(order.topic)
     is_obeyed = quota is None if order.max_pending == 0 else quota is not None
     if not is_obeyed or (quota is not None and quota.offset < offset):
         raise QuotaError(

@@ -3,11 +3,13 @@
 Not here: what an order says (`pausing.py`, `limiting.py`).
 """
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from delayd.bus import Ack, Bus
-from delayd.cluster.frontier_log import POLL_MS, FrontierLog, SeenFrontier
+from delayd.cluster.frontier_log import POLL_MS, SeenFrontier
+from delayd.cluster.joint_log import JointLog
 from delayd.cluster.topics import load_settings
 from delayd.config.cluster_key import signing_key
 from delayd.errors import DelaydError
@@ -39,38 +41,45 @@ class Cluster(NamedTuple):
         return RequestLimits.of(settings, signing_key(self.key, settings), record.rules)
 
     def passed(
-        self, record: FrontierRecord, order: BufferRecord, error: type[DelaydError], about: str
-    ) -> tuple[int, FrontierRecord]:
-        """Write an order; return its offset, and the frontier record of a step that has passed it.
-        Raises `error` if nobody passes it in time, and what the drivers raise."""
-        with closing(FrontierLog(self.bus, record.settings.frontier.name, 0)) as log:
+        self,
+        record: FrontierRecord,
+        orders: Sequence[BufferRecord],
+        error: type[DelaydError],
+        about: str,
+    ) -> tuple[Mapping[int, int], SeenFrontier]:
+        """Write an order's records; return their offsets by partition, and a frontier of steps that
+        have passed them, joint of all shards. Raises `error` if nobody passes them in time, and
+        what the drivers raise."""
+        settings = record.settings
+        with closing(JointLog(self.bus, settings)) as log:
             log.open(self.timeout_ms)
-            offset = self._write(record.settings.buffer.name, order)
+            offsets = self._write(settings.buffer.name, orders)
             deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
-            while log.newest is None or not _has_passed(log.newest, order.partition, offset):
+            while (newest := log.newest) is None or not _has_passed(newest, offsets):
                 if self.clock.monotonic_ms() > deadline_ms:
                     raise error(
                         f"the order about {about} is written, and no master has passed it yet",
                         remedy="it is obeyed once there is a master: see delayd status",
                     )
                 log.poll(POLL_MS)
-            return offset, log.newest.record
+            return offsets, newest
 
-    def _write(self, topic: str, order: BufferRecord) -> int:
+    def _write(self, topic: str, orders: Sequence[BufferRecord]) -> dict[int, int]:
         acks: list[Ack] = []
         with closing(self.bus.idempotent_producer()) as producer:
-            producer.send(
-                topic,
-                key=order.key,
-                value=order.value,
-                headers=order.headers,
-                partition=order.partition,
-                on_ack=acks.append,
-            )
+            for order in orders:
+                producer.send(
+                    topic,
+                    key=order.key,
+                    value=order.value,
+                    headers=order.headers,
+                    partition=order.partition,
+                    on_ack=acks.append,
+                )
             producer.flush(self.timeout_ms)
-        [ack] = acks
-        return ack.offset
+        return {ack.partition: ack.offset for ack in acks}
 
 
-def _has_passed(seen: SeenFrontier, partition: int, offset: int) -> bool:
-    return seen.record.frontier.offsets[partition] > offset
+def _has_passed(seen: SeenFrontier, offsets: Mapping[int, int]) -> bool:
+    reached = seen.record.frontier.offsets
+    return all(reached[partition] > offset for partition, offset in offsets.items())

@@ -8,24 +8,20 @@
 Source: docs/design/pauses.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from delayd.bus import Ack, Bus
-from delayd.cluster.frontier_log import POLL_MS, SeenFrontier
-from delayd.cluster.joint_log import JointLog
-from delayd.cluster.topics import load_settings
-from delayd.config.cluster_key import signing_key
+from delayd.bus import Bus
+from delayd.cluster.frontier_log import SeenFrontier
+from delayd.cluster.ordering import Cluster
 from delayd.errors import PauseError
 from delayd.request.holds import order_record, problem_of
-from delayd.request.internal import BufferRecord
 from delayd.request.request import RequestLimits
 from delayd.runtime.clock import Clock
 from replication.holds import HOLDS_MAX, RATE_DEFAULT, Hold, Order
 from replication.record import FrontierRecord
 from replication.rules import knows_pauses
-from replication.settings import Settings
 from replication.shards import home_in, share_of
 
 
@@ -45,16 +41,13 @@ def give_order(
     Raises PauseError if it cannot be obeyed, was not, or nobody passes it in time;
     WrongClusterKeyError, and what `load_settings` and the drivers raise.
     """
-    seen = load_settings(bus, cluster, prefix, timeout_ms)
-    settings = seen.record.settings
-    limits = RequestLimits.of(settings, signing_key(cluster_key, settings), seen.record.rules)
+    there = Cluster(bus, clock, cluster, prefix, cluster_key, timeout_ms)
+    seen = there.look()
+    settings, limits = seen.record.settings, there.limits(seen.record)
     _refuse(bus, order, limits, seen.record, timeout_ms)
-    with closing(JointLog(bus, settings)) as log:
-        log.open(timeout_ms)
-        orders = _shared_out(order, seen)
-        records = [order_record(each, limits, shard) for shard, each in enumerate(orders)]
-        offsets = _write(bus, settings, records, timeout_ms)
-        passed = _passed(log, clock, order, offsets, timeout_ms)
+    orders = _shared_out(order, seen)
+    records = [order_record(each, limits, shard) for shard, each in enumerate(orders)]
+    offsets, passed = there.passed(seen.record, records, PauseError, order.topic)
     holds = [part.record.holds.get(order.topic) for part in passed.parts or (passed,)]
     is_obeyed = all(
         hold is not None
@@ -117,39 +110,3 @@ def _refuse(
     with closing(bus.cluster()) as kafka:
         if order.is_pause and order.topic not in kafka.survey([order.topic], timeout_ms).states:
             raise PauseError(f"there is no topic {order.topic}", remedy="check the name")
-
-
-def _write(
-    bus: Bus, settings: Settings, records: Sequence[BufferRecord], timeout_ms: int
-) -> dict[int, int]:
-    """Append these, each to its partition; return their offsets by that."""
-    acks: list[Ack] = []
-    with closing(bus.idempotent_producer()) as producer:
-        for record in records:
-            producer.send(
-                settings.buffer.name,
-                key=record.key,
-                value=record.value,
-                headers=record.headers,
-                partition=record.partition,
-                on_ack=acks.append,
-            )
-        producer.flush(timeout_ms)
-    return {ack.partition: ack.offset for ack in acks}
-
-
-def _passed(
-    log: JointLog, clock: Clock, order: Order, offsets: Mapping[int, int], timeout_ms: int
-) -> SeenFrontier:
-    deadline_ms = clock.monotonic_ms() + timeout_ms
-    while True:
-        if (newest := log.newest) is not None:
-            reached = newest.record.frontier.offsets
-            if all(reached[partition] > offset for partition, offset in offsets.items()):
-                return newest
-        if clock.monotonic_ms() > deadline_ms:
-            raise PauseError(
-                f"the order about {order.topic} is written, and no master has passed it yet",
-                remedy="it is obeyed once there is a master: see delayd status",
-            )
-        log.poll(POLL_MS)
