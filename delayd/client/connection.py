@@ -44,6 +44,9 @@ class ClientOptions(TypedDict, total=False):
     receipts. Properties that the wire contract fixes cannot be changed."""
     ack_timeout_ms: int
     """How long a request may wait for its acknowledgement (30 s)."""
+    tracing: bool
+    """Make an OpenTelemetry span of each request that brings a message, and write its context into
+    the record; needs the extra `delayd[otel]`."""
 
 
 class Connection(NamedTuple):
@@ -67,15 +70,21 @@ def connect(
     security: "Security | None" = None,
     overrides: Mapping[str, Any] | None = None,
     ack_timeout_ms: int = ACK_TIMEOUT_MS,
+    tracing: bool = False,
 ) -> Connection:
     """Make the halves of a client. Nothing is sent or awaited before the first request.
 
-    Raises ConfigError for what the library refuses.
+    Raises ConfigError for what the library refuses, and for `tracing` without its extra.
     """
     properties = {} if security is None else security.properties()
     library = open_driver(driver, bootstrap, properties, overrides or {}, ack_timeout_ms)
+    spans = None
+    if tracing:
+        from delayd.client.request_spans import RequestSpans
+
+        spans = RequestSpans()
     return Connection(
-        Outbox(library, buffer, ack_timeout_ms),
+        Outbox(library, buffer, ack_timeout_ms, spans),
         Verdicts(lambda: Reader(library, receipts or receipts_of(buffer)), ack_timeout_ms),
     )
 

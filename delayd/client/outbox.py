@@ -11,7 +11,7 @@ import time
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import closing, suppress
 from threading import Condition, Lock
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.bus import Ack
 from delayd.bus.murmur2 import partition_of
@@ -28,6 +28,9 @@ from delayd.client.driver import (
 )
 from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
 from delayd.client.outcomes import Scheduled, Sent
+
+if TYPE_CHECKING:
+    from delayd.client.request_spans import RequestSpans
 
 IN_FLIGHT_MAX: Final = 20_000
 """Requests without an acknowledgement; a fifth of what librdkafka's queue takes by default."""
@@ -103,8 +106,16 @@ class InFlight:
 class Outbox:
     """Sends asks through one driver. Used by any thread."""
 
-    def __init__(self, driver: Driver, buffer: str, ack_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        buffer: str,
+        ack_timeout_ms: int,
+        spans: "RequestSpans | None" = None,
+    ) -> None:
+        """`spans`: of requests; None: nobody traces."""
         self.buffer: Final = buffer
+        self._spans = spans
         self._driver = driver
         self._ack_timeout_ms = ack_timeout_ms
         self._sender = driver.sender()
@@ -136,6 +147,7 @@ class Outbox:
                 self._refuse_if_closed()
             raise not_done("too many earlier requests still wait for the broker", asked.op)
         try:
+            record = self._traced(asked, record, future)
             self._hand_over(record, asked, _ender(asked, future, kind), deadline_s)
         except BaseException as error:
             _fail(future, error)  # nobody has it, but it counts as in flight until it ends
@@ -148,12 +160,23 @@ class Outbox:
         partition_count = self.check_buffer()
         # A request with an id must lie there, whatever partitioner the user's producer has.
         partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
-        record = asked.record(self.buffer, partition)
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
+        record = self._traced(asked, asked.record(self.buffer, partition), future)
         if not _taken(sender, record, asked, _ender(asked, future, kind)):
-            raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
+            full = not_done("the producer's own queue is full: poll it, and repeat", asked.op)
+            _fail(future, full)  # Its span ends.
+            raise full
         return future
+
+    def _traced(self, asked: Ask, record: PlainRecord, future: "Future[Any]") -> PlainRecord:
+        """Return the record with the context of its span, which ends with the future."""
+        if self._spans is None:
+            return record
+        record, on_end = self._spans.begin(asked, record)
+        if on_end is not None:
+            future.add_done_callback(on_end)
+        return record
 
     def check_buffer(self) -> int:
         """Check, once, that the buffer exists: a broker that creates topics would swallow requests.

@@ -121,6 +121,9 @@ class NodeConfig(FileSettings):
     )
     """Records a second at most, by target: smoothing. Only the master's counts, so give all nodes
     the same."""
+    traces: bool = False
+    """Send a span of each delivery whose request was traced, as the settings of OpenTelemetry say
+    (`OTEL_EXPORTER_OTLP_ENDPOINT`)."""
     cancel_on: tuple[CancelOn, ...] = Field(default_factory=tuple, max_length=RULES_MAX)
     """Topics of events that cancel messages (`delayd/config/cancel_on.py`). Only the master's
     count, so give all nodes the same."""

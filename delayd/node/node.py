@@ -41,6 +41,7 @@ from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
 from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.spans import DeliverySpans
 from delayd.node.disk_opening import note_end_of_wheel, open_disk
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.election_context import ElectionContext
@@ -116,6 +117,7 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         fetcher=FetcherAtStart(config, coordination, clock),
         exchange=HttpExchange(),
         watches_ingest=True,
+        spans=DeliverySpans(config.node) if config.traces else None,
     )
     try:
         bus = surroundings.open_bus(None)
@@ -123,6 +125,8 @@ async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
         return await run_node_in(surroundings, config, bus)
     finally:
         coordination.close()
+        if surroundings.spans is not None:
+            surroundings.spans.close()
 
 
 def _open_admin(config: NodeConfig, coordination: Coordination, view: NodeView) -> AdminServer:
@@ -279,6 +283,7 @@ class Node:
             step_limits=StepLimits(config.step_records_max, config.step_bytes_max),
             unreplicated_targets=config.unreplicated_targets,
             rates=config.rate_max,
+            spans=self._surroundings.spans,
             key_fingerprint=fingerprint(config.cluster_key.get_secret_value(), config.cluster),
         )
         logs = [FrontierLog(self._bus, self._settings.frontier.name, n) for n in self._shards]
@@ -372,10 +377,8 @@ class Node:
         log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
         await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
         log.info("node_stopping", node=self._config.node)
-        watch.cancel()
-        probing.cancel()
-        hearing.cancel()
-        ending.cancel()
+        for task in (watch, probing, hearing, ending):
+            task.cancel()
         if not control.done():
             self._control.shut_down()
         self._cancel_bridge.end()

@@ -8,6 +8,7 @@ from typing import Protocol
 from delayd.bus import Bus
 from delayd.coordination import Coordination
 from delayd.errors import DelaydError
+from delayd.node.delivery.spans import DeliverySpans
 from delayd.node.election.pulse_line import Exchange
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.replica.replica import Replica
@@ -71,3 +72,5 @@ class Surroundings:
     """Whether brokers are asked every second how far the buffer goes."""
     exchange: Exchange | None = None
     """Connects to the pulses of other nodes; None: it waits for the lease of a dead master."""
+    spans: DeliverySpans | None = None
+    """Makes spans of what is delivered; None: nobody traces."""

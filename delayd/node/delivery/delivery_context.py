@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from delayd.cluster.frontier_log import FrontierLog
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.flat_step import FlatStep
+from delayd.node.delivery.spans import DeliverySpans
 from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica
@@ -29,6 +30,8 @@ class DeliveryOptions:
     """Records a second at most, by target."""
     key_fingerprint: str | None = None
     """Of the cluster key that signs; None for the one that the last frontier names."""
+    spans: DeliverySpans | None = None
+    """Makes spans of what was delivered; None: nobody traces."""
 
 
 @dataclass(frozen=True, slots=True)

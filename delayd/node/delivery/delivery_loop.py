@@ -19,6 +19,7 @@ from delayd.errors import (
 from delayd.node.delivery.commits import StepCommit, SupersededError
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
+from delayd.node.delivery.flat_step import NEVER, FlatStep
 from delayd.node.delivery.mastership import (
     ClockDriftError,
     Grant,
@@ -106,6 +107,7 @@ class DeliveryLoop:
             note_progress=self._note_progress,
             renew=self._renew,
             sparing=Sparing(on_spared),
+            flat_step=FlatStep() if options.spans is None else FlatStep(run_min=NEVER),
             counters=counters or StepCounters(),
             shard=frontier_log.shard,
         )

@@ -12,7 +12,7 @@ the native library (`tests/unit/node/delivery/test_fast_step.py`).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.bus import Producer
 from delayd.bus.flat import Outgoing
@@ -43,6 +43,10 @@ class Stretch(NamedTuple):
     """None if they are left to Python."""
     digest: int
     """Sum of the CRC-32 of the sources."""
+
+
+NEVER: Final = 1 << 62
+"""Of plain messages in a row: all are taken by Python."""
 
 
 class FlatStep:

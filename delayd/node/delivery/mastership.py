@@ -23,6 +23,7 @@ from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fates import KILLED, Fate
 from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import Planner, StepContent
+from delayd.node.delivery.spans import TracedSends
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.delivery.takeover_run import check_first, run_takeover
 from replication.delivery_queue import Plan
@@ -114,6 +115,8 @@ class Mastership:
         self.smoothing = self._smoothing_after(None)
         """What it has given of the targets' turns."""
         self._quotas = self._quotas_after(None)
+        self._traced: TracedSends | None = None
+        """What the step under way sends, if somebody traces."""
         self._stopped: Mapping[int, int] = {}
         """Lanes that stand still, and until when."""
         self._bound = BrokerBound(0, 0)
@@ -314,7 +317,8 @@ class Mastership:
     def _writer(self, plan: Plan, gates: Sequence[Gate] = ()) -> StepWriter:
         limits, now_ms = self._replica.limits, plan.now_ms
         orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms)
-        return StepWriter(self._context, self._commit.producer, plan, orders)
+        self._traced = None if self._options.spans is None else TracedSends(self._commit.producer)
+        return StepWriter(self._context, self._traced or self._commit.producer, plan, orders)
 
     def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
         """Send less, or nothing, to targets whose brokers refused what the checks had let pass, and
@@ -410,6 +414,10 @@ class Mastership:
         self._counters.delivered(writer.dues_ms, ack.append_ms + commit_ms)
         self._note_first(writer.dues_ms, ack.append_ms + commit_ms)
         self._counters.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
+        if self._traced is not None and self._options.spans is not None:
+            self._options.spans.delivered(
+                self._traced.noted, plan.now_ms, ack.append_ms + commit_ms
+            )
 
     def _note_first(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Note how late the first messages were: what people felt of the failover before."""

@@ -29,6 +29,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "recurring",
         "second-site",
         "testing",
+        "tracing",
     }
     assert {path.stem for path in GUIDES.glob("*.md")} - without_program == set(PROGRAMS)
 
