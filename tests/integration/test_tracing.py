@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from clusters import make_cluster
-from nodes import wait_for
+from nodes import CLOCK, HANGS_S, wait_for
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
@@ -26,6 +26,9 @@ from delayd.client.outcomes import Scheduled
 from delayd.dev.cluster import LocalCluster
 
 pytestmark = pytest.mark.real
+
+COUNT, LEAD_MS = 60, 4_000
+"""So many, and in files by the time: they would be written natively, if nobody traced."""
 
 
 class Collector(ThreadingHTTPServer):
@@ -93,23 +96,24 @@ def test_a_delivery_is_found_from_the_request_that_scheduled_it(
     try:
         node.wait_ready()
         with Client(cluster.bootstrap, buffer=cluster.buffer, tracing=True) as client:
-            sent: list[Scheduled] = [
-                client.schedule(target, b"v", in_="200ms", id=f"id-{n}") for n in range(3)
-            ]
+            at_ms = CLOCK.wall_ms() + LEAD_MS
+            asking = [client.schedule_async(target, b"v", at=at_ms) for _ in range(COUNT)]
+            sent: list[Scheduled] = [each.result(HANGS_S) for each in asking]
         with cluster.client() as untraced:
             untraced.schedule(target, b"v", in_="200ms")
-        delivered = read_until(cluster.bootstrap, target, lambda seen: len(seen) >= 4)
+        delivered = read_until(cluster.bootstrap, target, lambda seen: len(seen) > COUNT)
         wait_for(lambda: len(collector.spans) >= len(sent), "the node has sent its spans")
         node.signal(signal.SIGTERM)
         assert node.wait_exit() == 0, node.log[-3000:]
     finally:
         node.kill()
-    asked = {each.attributes["delayd.id"]: each.context for each in exported.get_finished_spans()}  # type: ignore[index]
+    made = exported.get_finished_spans()
+    asked = {(each.attributes or {})["delayd.source"]: each.context for each in made}
     assert len(collector.spans) == len(asked) == len(sent), "one each, and none of the other"
     for node_name, span in collector.spans:
         said = {each.key: each.value.string_value for each in span.attributes}
         [link] = span.links
-        context = asked[said["delayd.id"]]
+        context = asked[said["delayd.source"]]
         assert context is not None and node_name == "n0"
         assert link.trace_id == context.trace_id.to_bytes(16)
         assert link.span_id == context.span_id.to_bytes(8)
