@@ -1,11 +1,13 @@
 """The delivery and verdict audits over a world's history, as the run of an audit does them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from written import History
 
+from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.delivery import judge_delivery
 from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.frontiers import frontiers_of, judge_frontier
@@ -19,6 +21,8 @@ from delayd.audit.judging.quotas import quotas_of, refused_by
 from delayd.audit.judging.request_counts import RequestCounts, counts_of
 from delayd.audit.judging.requests import requests_of
 from delayd.audit.judging.verdicts import judge_verdicts, marks_of
+from delayd.audit.reading.progress import Progress
+from delayd.audit.table_loader import TableStore
 from delayd.audit.tables import RECORDS
 
 
@@ -38,21 +42,26 @@ def tables_of(spark: SparkSession, history: History) -> Tables:
     """All tables of a history."""
 
     def records(role: str) -> DataFrame:
-        return spark.createDataFrame(history.rows(role), RECORDS, verifySchema=False)
+        return table_of(spark, RECORDS, history.rows(role)).coalesce(1)
 
     settings = history.bounds.settings
-    requests = requests_of(records("buffer"), settings).localCheckpoint()
+    requests = kept(requests_of(records("buffer"), settings))
     counts = counts_of(requests, targets_max=100)
     assert counts is not None
     if counts.quotas:
-        requests = refused_by(requests, quotas_of(requests)).localCheckpoint()
-    logged = logged_of(requests, settings, counts).localCheckpoint()
-    deliveries = deliveries_of(records("targets")).localCheckpoint()
-    receipts = receipts_of(records("receipts")).localCheckpoint()
-    letters = letters_of(records("dead")).localCheckpoint()
-    messages = judge_messages(logged, deliveries, letters, history.bounds)
-    judged = messages.localCheckpoint()
-    return Tables(requests, logged, deliveries, receipts, letters, judged, counts)
+        requests = kept(refused_by(requests, quotas_of(requests)))
+    logged = kept(logged_of(requests, settings, counts))
+    deliveries = kept(deliveries_of(records("targets")))
+    receipts = kept(receipts_of(records("receipts")))
+    letters = kept(letters_of(records("dead")))
+    messages = kept(judge_messages(logged, deliveries, letters, history.bounds))
+    return Tables(requests, logged, deliveries, receipts, letters, messages, counts)
+
+
+def kept(table: DataFrame) -> DataFrame:
+    """The table, computed now, as a small audit keeps it."""
+    store = TableStore(table.sparkSession, Path(), Progress(), is_small=True)
+    return store.keep("", table.schema, lambda: table, "")
 
 
 def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
@@ -69,7 +78,16 @@ def findings_of(tables: Tables, history: History) -> set[tuple[str, str, str]]:
 
 def others_of(tables: Tables, history: History) -> list[Row]:
     """What is found of the order, and of the frontier."""
-    frontiers = _frontiers(tables, history).localCheckpoint()
+    return _others_of(tables, history, ordered=True)
+
+
+def frontier_of(tables: Tables, history: History) -> list[Row]:
+    """What is found of the frontier alone."""
+    return _others_of(tables, history, ordered=False)
+
+
+def _others_of(tables: Tables, history: History, *, ordered: bool) -> list[Row]:
+    frontiers = _frontiers(tables, history)
     bounds = replace(
         history.bounds,
         is_any_timed=tables.counts.with_late > 0,
@@ -78,16 +96,16 @@ def others_of(tables: Tables, history: History) -> list[Row]:
     )
     links = links_of(frontiers, bounds)
     steps = history_of(links, bounds)
-    order = judge_order(tables.logged, tables.deliveries, steps, bounds)
-    frontier = judge_frontier(frontiers, links, steps, tables.logged, tables.deliveries, bounds)
-    return order.unionByName(frontier).collect()
+    found = judge_frontier(frontiers, links, steps, tables.logged, tables.deliveries, bounds)
+    if ordered:
+        found = found.unionByName(judge_order(tables.logged, tables.deliveries, steps, bounds))
+    return found.collect()
 
 
 def _frontiers(tables: Tables, history: History) -> DataFrame:
     rows = history.rows("frontier")
     spark = tables.logged.sparkSession
-    records = spark.createDataFrame(rows, RECORDS, verifySchema=False)
-    return frontiers_of(records, history.bounds.shards)
+    return kept(frontiers_of(table_of(spark, RECORDS, rows), history.bounds.shards))
 
 
 def marks(tables: Tables) -> dict[str, int]:

@@ -23,6 +23,7 @@ from delayd.audit.following.alarm_log import AlarmLog
 from delayd.audit.following.batch import Batches
 from delayd.audit.following.batch_context import GRACE_MS
 from delayd.audit.following.batch_header import header_of
+from delayd.audit.judging.columns import table_of
 from delayd.audit.reading.positions import Positions
 from delayd.audit.tables import RECORDS
 from delayd.runtime.clock import SystemClock
@@ -207,7 +208,7 @@ class Follower:
     def judge(self, number: int, rows: list[tuple[Any, ...]]) -> list[tuple[str, str | None]]:
         """The alarms that the batch raises."""
         before = len(self.told)
-        self.batches.judge(self.spark.createDataFrame(rows, RECORDS), number)
+        self.batches.judge(table_of(self.spark, RECORDS, rows).coalesce(1), number)
         return sorted(self.told[before:])
 
     def metric(self, name: str) -> float:
@@ -397,7 +398,7 @@ def test_a_stray_in_the_frontier_topic_is_no_frontier(spark: "SparkSession") -> 
     log.begin(1)
     log.step(1, T, at_ms=T + 1)
     log.append("d-frontier", T + 2, key=b"another-key", value=log.frontier_of(10, T + 100_000))
-    _, frontiers = header_of(spark.createDataFrame(log.batch(T + 200), RECORDS), SETTINGS)
+    _, frontiers = header_of(table_of(spark, RECORDS, log.batch(T + 200)), SETTINGS)
     assert [each.append_ms for each in frontiers] == [T + 1]
 
 

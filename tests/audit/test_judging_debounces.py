@@ -6,7 +6,8 @@ Source: docs/design/debounce.md.
 import json
 from dataclasses import replace
 
-from audited import findings_of, others_of, tables_of
+import pytest
+from audited import Tables, findings_of, others_of, tables_of
 from debounce_plans import send_debounces
 from plans import Plan
 from pyspark.sql import SparkSession
@@ -38,9 +39,14 @@ def test_the_chaos_judge_finds_nothing_wrong_with_debounces() -> None:
     assert found.outcomes["debounce: replaced"] > 20 < found.outcomes["message: killed"], found
 
 
-def test_debounces_make_no_finding(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> Tables:
+    """Of what was played, before anything is planted in it."""
+    return tables_of(spark, debounced())
+
+
+def test_debounces_make_no_finding(tables: Tables) -> None:
     history = debounced()
-    tables = tables_of(spark, history)
     assert findings_of(tables, history) == set()
     assert others_of(tables, history) == []
     told = [json.loads(each.value or b"") for each in history.receipts]
@@ -52,13 +58,12 @@ def test_debounces_make_no_finding(spark: SparkSession) -> None:
 
 
 def test_what_is_superseded_and_comes_out_or_is_late_or_told_falsely_is_found(
-    spark: SparkSession,
+    spark: SparkSession, tables: Tables
 ) -> None:
     history = debounced()
-    logged = tables_of(spark, history).logged
     quiet = {
         f"{row['partition']}/{row['offset']}": f"{row['partition']}/{row['killed_by']}"
-        for row in logged.where("killed_op = 'debounce' and topic = 'orders'").collect()
+        for row in tables.logged.where("killed_op = 'debounce' and topic = 'orders'").collect()
     }
     out = {each.header("delayd-source"): each for each in history.targets}
     source, _ = next((s, by) for s, by in quiet.items() if s not in out and by in out)

@@ -53,11 +53,16 @@ def test_the_chaos_judge_finds_nothing_wrong_with_local_times(again_ms: int | No
         assert not judge(*(logged_as(part) for part in (parts[0], targets, *parts[2:]))).ok
 
 
-def test_local_times_make_no_finding(spark: SparkSession, again_ms: int | None) -> None:
+def test_local_times_make_no_finding(spark: SparkSession) -> None:
+    """Those that are resolved again: in the test of what is planted."""
     history = asked().run()
     tables = tables_of(spark, history)
     assert findings_of(tables, history) == set()
     assert others_of(tables, history) == []
+    assert_all_is_met(history)
+
+
+def assert_all_is_met(history: History) -> None:
     said = {each.header("delayd-resolved") for each in history.buffer} - {None}
     assert said == {"expected", "final", "over"}, said
     verdicts = [json.loads(each.value or b"") for each in history.receipts]
@@ -81,11 +86,11 @@ def sign(record: Written) -> None:
     record.set("delayd-proof", proof_of(LIMITS, *parts))
 
 
-def test_what_is_planted_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("again_ms", [AGAIN_MS], indirect=True)
+def test_what_is_planted_is_found_and_nothing_else(spark: SparkSession, again_ms: int) -> None:
     """Rules: local-times"""
-    monkeypatch.setattr(local_step, "AGAIN_MS", AGAIN_MS)
-    monkeypatch.setattr(judging, "AGAIN_MS", AGAIN_MS)
     history = asked().run()
+    assert_all_is_met(history)
     wanted = set()
     delivery_of = {each.header("delayd-source"): each for each in history.targets}
     final = [each for each in resolved(history, "final") if each.header("delayd-attempt") == "0"]
@@ -115,3 +120,4 @@ def test_what_is_planted_is_found(spark: SparkSession, monkeypatch: pytest.Monke
     wanted.add(("lost", lost.header("delayd-origin")))
     tables = tables_of(spark, history)
     assert {each[:2] for each in findings_of(tables, history)} == wanted
+    assert others_of(tables, history) == []

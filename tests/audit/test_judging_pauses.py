@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from audited import Tables, fates, findings_of, others_of, tables_of
+from audited import Tables, fates, findings_of, frontier_of, others_of, tables_of
 from plans import Plan
 from planting import Planter
 from pyspark.sql import Row, SparkSession
@@ -107,7 +107,7 @@ def changed(tables: Tables, change: Callable[[dict[str, Any]], None]) -> list[Ro
     fields = stated(each)
     change(fields)
     each.value = json.dumps(fields, separators=(",", ":")).encode()
-    return [row for row in others_of(tables, history) if row.fault.startswith("frontier")]
+    return frontier_of(tables, history)
 
 
 def drop(fields: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def test_a_hold_that_is_none_is_broken(tables: Tables) -> None:
     assert "its holds are none" in found[0].reason
 
 
-def test_a_delivery_to_a_paused_target_is_found(spark: SparkSession) -> None:
+def test_a_delivery_to_a_paused_target_is_found(tables: Tables) -> None:
     """A step says that it holds a target, and delivers there all the same."""
     history, _ = played()
     for each in history.frontier:
@@ -183,7 +183,7 @@ def test_a_delivery_to_a_paused_target_is_found(spark: SparkSession) -> None:
             each.value = json.dumps(fields, separators=(",", ":")).encode()
     found = [
         row
-        for row in others_of(tables_of(spark, history), history)
+        for row in frontier_of(tables, history)
         if row.fault == "frontier-held" and row.source is not None
     ]
     assert len(found) > 10 and {row.topic for row in found} == {"orders"}

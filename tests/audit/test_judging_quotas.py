@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from audited import Tables, fates, findings_of, others_of, tables_of
+from audited import Tables, fates, findings_of, frontier_of, others_of, tables_of
 from plans import Plan
 from pyspark.sql import Row, SparkSession
 from world import START_MS, World
@@ -95,7 +95,7 @@ def changed(tables: Tables, change: Callable[[dict[str, Any]], None], full: bool
     fields = stated(each)
     change(fields)
     each.value = json.dumps(fields, separators=(",", ":")).encode()
-    return [row for row in others_of(tables, history) if row.fault.startswith("frontier")]
+    return frontier_of(tables, history)
 
 
 def drop(fields: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def restated(history: History, pending: int) -> str:
 def test_a_gate_that_no_step_has_written_is_found(spark: SparkSession, tables: Tables) -> None:
     history = played()
     restated(history, 99)
-    rows = others_of(tables_of(spark, history), history)
+    rows = frontier_of(tables_of(spark, history), history)
     reasons = [row.reason for row in rows if row.fault == "frontier-quota"]
     assert any("no step says so" in reason for reason in reasons), rows
 
@@ -177,7 +177,7 @@ def test_a_count_that_the_log_contradicts_is_found(spark: SparkSession) -> None:
         if fields["now_ms"] == int(at_ms):
             fields["quotas"]["orders"][1] = 99
             frontier.value = json.dumps(fields, separators=(",", ":")).encode()
-    rows = others_of(tables_of(spark, history), history)
+    rows = frontier_of(tables_of(spark, history), history)
     assert any("by the log there were" in row.reason for row in rows), rows
 
 
@@ -187,5 +187,5 @@ def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> 
     [gate] = said(history, "full/")[:1]
     history.buffer.remove(gate)
     tables = tables_of(spark, history)
-    rows = others_of(tables, history)
+    rows = frontier_of(tables, history)
     assert any("it is not in every partition" in row.reason for row in rows), rows

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from audited import Tables, fates, findings_of, tables_of
+from audited import Tables, fates, findings_of, kept, tables_of
 from manual_clock import ManualClock
 from plans import Plan
 from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def found(
     """Fates, and what is found: fault and source."""
     bounds = replace(PAST.history.bounds, trimmed_ms=trimmed_ms)
     messages = judge_messages(tables.logged, tables.deliveries, tables.letters, bounds)
-    judged = tables._replace(messages=messages.localCheckpoint())
+    judged = tables._replace(messages=kept(messages))
     findings = findings_of(judged, replace(PAST.history, bounds=bounds))
     return fates(judged), {(fault, place) for fault, place, _ in findings}
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pytest
-from audited import Tables, fates, findings_of, others_of, tables_of
+from audited import Tables, fates, findings_of, frontier_of, others_of, tables_of
 from plans import Plan, header, send_all
 from planting import Planter
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -404,7 +404,7 @@ def test_a_pause_is_held_in_each_shard_by_its_own_order(tables: Tables, shard: i
             fields["holds"]["mails"][3] += 500
         each.value = json.dumps(fields, separators=(",", ":")).encode()
     found = {
-        (row.fault, row.partition, row.offset): row.reason for row in others_of(tables, history)
+        (row.fault, row.partition, row.offset): row.reason for row in frontier_of(tables, history)
     }
     assert found.keys() == {
         ("frontier-held", shard, dropped.offset),

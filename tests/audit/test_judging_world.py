@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from audited import Tables, fates, findings_of, marks, tables_of
+from audited import Tables, fates, findings_of, kept, marks, tables_of
 from plans import Plan, send_random, send_series, send_with_redrives
 from pyspark.sql import SparkSession
 from world import START_MS, TARGETS, World
@@ -13,6 +13,7 @@ from chaos.judge import judge
 from chaos.records import Logged
 from delayd.audit.judging.ids import logged_of
 from delayd.audit.judging.messages import judge_messages
+from delayd.audit.judging.request_counts import counts_of
 
 TRIMMED_MS = START_MS + 4_000
 
@@ -101,13 +102,14 @@ def trimmed(tables: Tables, history: History) -> tuple[Tables, History]:
         settings=replace(settings, max_delay_ms=3_000),
     )
     is_left = " or ".join(f"(partition = {p} and offset >= {s})" for p, s in enumerate(starts))
-    logged = logged_of(tables.requests.where(is_left), bounds.settings).localCheckpoint()
+    requests = kept(tables.requests.where(is_left))
+    counts = counts_of(requests, targets_max=100)
+    assert counts is not None
+    logged = kept(logged_of(requests, bounds.settings, counts))
     deliveries, receipts, letters = (
-        part.where(f"timestamp_ms >= {TRIMMED_MS}")
+        kept(part.where(f"timestamp_ms >= {TRIMMED_MS}"))
         for part in (tables.deliveries, tables.receipts, tables.letters)
     )
-    messages = judge_messages(logged, deliveries, letters, bounds).localCheckpoint()
-    left = Tables(
-        *(tables.requests, logged, deliveries, receipts, letters, messages, tables.counts)
-    )
+    messages = kept(judge_messages(logged, deliveries, letters, bounds))
+    left = Tables(requests, logged, deliveries, receipts, letters, messages, counts)
     return left, replace(history, bounds=bounds)
