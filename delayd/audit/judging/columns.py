@@ -138,8 +138,9 @@ def findings(
         F.explode(found).alias("found"),
         *kept,
         *(column.alias(name) for name, column in columns.items()),
-    ).select("found.*", *kept, *columns)
-    return padded(named, FINDINGS)
+    )
+    own = {name: F.col(f"found.{name}") for name in ("job", "fault", "reason")}
+    return padded(named, FINDINGS, **own)
 
 
 def table_of(
