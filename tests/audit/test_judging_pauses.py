@@ -17,6 +17,8 @@ from world import START_MS, World
 from written import LIMITS, History, Written
 
 from chaos.judge import judge
+from delayd.audit.judging.columns import table_of
+from delayd.audit.tables import LETTERS
 from delayd.bus import Headers
 from delayd.request import order_record
 from replication.holds import Order
@@ -92,6 +94,18 @@ def test_what_has_waited_is_delivered_and_no_finding(tables: Tables) -> None:
     assert tables.counts.orders == 3
     found = fates(tables)
     assert found["delivered"] > COUNT and "lost" not in found and found["cancelled"] == 3
+
+
+def test_where_no_letter_is_left_each_one_that_is_owed_is_missed(
+    spark: SparkSession, tables: Tables
+) -> None:
+    """The orders that were refused: nothing else here is a dead letter."""
+    history, _ = played()
+    refused = {each.header("delayd-source") for each in history.dead}
+    history.dead.clear()
+    left = tables._replace(letters=table_of(spark, LETTERS))
+    found = {each[:2] for each in findings_of(left, history)}
+    assert found == {("letter-missing", source) for source in refused} and len(found) == 2
 
 
 def stated(each: Written) -> dict[str, Any]:
