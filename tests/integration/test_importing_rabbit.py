@@ -16,7 +16,7 @@ from import_runs import START, START_MS, START_S, Dying, killed_at_each_call, ra
 from nodes import wait_for
 from rabbit_servers import rabbit_server
 
-from delayd.commands.importing import rabbit_queue
+from delayd.commands.importing import rabbit_parked, rabbit_queue
 from delayd.commands.importing.amqp_server import AmqpServer
 from delayd.commands.importing.job import look
 from delayd.commands.importing.rabbit_queue import RabbitRows
@@ -210,8 +210,10 @@ def test_what_is_no_queue_of_waiting_messages_is_refused(
         AmqpServer("redis://host")
     with pytest.raises(ConfigError, match="write it like 15m"):
         source_of("rabbitmq:a", Given("b", None, url, None, "soon", False))
-    with pytest.raises(SourceUnreachableError, match="--resume"):
+    with pytest.raises(SourceUnreachableError, match="nothing is lost"):
         AmqpServer("amqp://127.0.0.1:1/x")
+    with pytest.raises(SourceUnreachableError, match="mend what it refuses"):
+        AmqpServer(url.replace("guest:guest", "guest:wrong"))
 
 
 def test_what_is_kept_must_stay_as_it_is(
@@ -231,3 +233,161 @@ def test_what_is_kept_must_stay_as_it_is(
     wait_for(lambda: ready(channel, source.kept().where) == 5, "it is there")
     with pytest.raises(ConfigError, match="another order"):
         list(source.rows(places[0]))
+
+
+def test_a_queue_that_goes_with_its_last_consumer_stays(
+    rows_of: Callable[..., RabbitRows], channel: Any
+) -> None:
+    channel.queue_declare("fleeting", auto_delete=True)
+    for n in range(3):
+        channel.basic_publish("", "fleeting", b"%d" % n, pika.BasicProperties(expiration="3600000"))
+    source = rows_of("fleeting")
+    assert len(list(source.rows(None))) == 3
+    wait_for(lambda: ready(channel, "fleeting") == 3, "a look gives all back")
+    source.identity()
+    assert source.disarm() == "0/3/0"
+    assert ready(channel, "fleeting") == 0 and source.kept()[1:] == (3, "")
+    channel.queue_delete("fleeting")
+
+
+@pytest.mark.parametrize(
+    ("limit", "lasts"),
+    [
+        ({"x-max-length": 5}, False),
+        ({"x-max-length": 5, "x-overflow": "drop-head"}, False),
+        ({"x-max-length-bytes": 9, "x-overflow": "drop-head"}, False),
+        ({"x-message-ttl": 0}, False),
+        ({"x-max-length": 10}, True),
+    ],
+)
+def test_what_rabbitmq_would_not_keep_is_not_taken(
+    rows_of: Callable[..., RabbitRows],
+    channel: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: dict[str, Any],
+    lasts: bool,
+) -> None:
+    """A policy may be for queues of all names. Each run tries all that is there."""
+    monkeypatch.setattr(rabbit_parked, "ARGUMENTS", {**rabbit_parked.ARGUMENTS, **limit})
+    monkeypatch.setattr(rabbit_parked, "SETTLES_MS", 500)
+    monkeypatch.setattr(rabbit_queue, "MESSAGES_MAX", 3)
+    published(channel, 10)
+    if lasts:
+        source = rows_of(QUEUE)
+        source.identity()
+        assert source.disarm() == "0/10/0" and source.kept()[1:] == (10, "")
+        return
+    token, left = None, 10 if "x-message-ttl" in limit else 7
+    for _ in range(2):
+        source = rows_of(QUEUE)
+        token = source.identity(token)
+        with pytest.raises(ConfigError, match="does not keep"):
+            source.disarm()
+        assert ready(channel, source._parked) == 10 - left
+        wait_for(lambda: ready(channel, QUEUE) == left, "what was fetched is back")
+
+
+def test_what_is_lost_by_a_move_is_told(
+    rows_of: Callable[..., RabbitRows], channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbit_parked, "SETTLES_MS", 500)
+    monkeypatch.setattr(rabbit_parked.Parking, "try_", lambda *_: None)
+    limit = {"x-max-length": 3, "x-overflow": "drop-head"}
+    for given in ({}, {"x-overflow": "drop-head"}):
+        arguments = {**rabbit_parked.ARGUMENTS, **limit, **given}
+        monkeypatch.setattr(rabbit_parked, "ARGUMENTS", arguments)
+        published(channel, 10)
+        source = rows_of(QUEUE)
+        source.identity()
+        with pytest.raises(ConfigError, match=r"of 10 messages .* 3 are there"):
+            source.disarm()
+
+
+def test_what_is_kept_has_a_name_by_which_no_policy_of_the_queue_is_for_it(
+    rows_of: Callable[..., RabbitRows], channel: Any
+) -> None:
+    published(channel, 1)
+    source = rows_of(QUEUE)
+    source.identity()
+    source.disarm()
+    assert QUEUE not in source.kept().where
+
+
+def test_a_time_to_live_counts_from_the_last_dead_lettering(
+    rows_of: Callable[..., RabbitRows], channel: Any
+) -> None:
+    """A retry: work, which rejects it, and a queue in which it waits. RabbitMQ writes when a queue
+    has dead-lettered a message for the first time, and no more."""
+    retried = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": QUEUE}
+    channel.queue_declare("retried", durable=True, arguments=retried)
+    before_ms = time.time() * 1000
+    old = pika.BasicProperties(timestamp=START_S // 2, message_id="m")
+    channel.queue_purge(QUEUE)
+    channel.basic_publish("", "retried", b"x", old)
+    for is_known in (True, False):
+        wait_for(lambda: ready(channel, "retried") == 1, "it is there")
+        method, properties, body = channel.basic_get("retried")
+        if not is_known:
+            time.sleep(2)
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        wait_for(lambda: ready(channel, QUEUE) == 1, "it waits")
+        [row] = rows_of(QUEUE, 60_000).rows(None)
+        if is_known:
+            assert before_ms <= row.fields["due_ms"] - 60_000 <= time.time() * 1000 + 1_000
+        else:
+            assert row.fields["due_ms"] is None
+        wait_for(lambda: ready(channel, QUEUE) == 1, "it is back")
+        method, properties, body = channel.basic_get(QUEUE)
+        channel.basic_publish("", "retried", body, properties)
+        channel.basic_ack(method.delivery_tag)
+    channel.queue_delete("retried")
+
+
+def test_a_message_that_is_stamped_anew_when_it_is_parked_keeps_its_time(
+    rows_of: Callable[..., RabbitRows], channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(channel, 1)
+    publish = pika.adapters.blocking_connection.BlockingChannel.basic_publish
+
+    def stamped(self: Any, exchange: str, key: str, body: bytes, properties: Any = None) -> None:
+        """What `message_interceptors.incoming.set_header_timestamp.overwrite` does."""
+        if properties is not None:
+            properties.headers["timestamp_in_ms"] = START_MS + 10_000
+            properties.timestamp = START_S + 10
+        publish(self, exchange, key, body, properties)
+
+    monkeypatch.setattr(pika.adapters.blocking_connection.BlockingChannel, "basic_publish", stamped)
+    source = rows_of(QUEUE)
+    source.identity()
+    [row] = source.rows(source.disarm())
+    assert row.fields["due_ms"] == START_MS + 3_600_000
+    again = rows_of(source.kept().where)
+    again.identity()
+    [row] = again.rows(again.disarm())
+    assert row.fields["due_ms"] == START_MS + 3_600_000
+
+
+def test_what_comes_back_behind_the_import_is_told(
+    rows_of: Callable[..., RabbitRows], channel: Any, url: str
+) -> None:
+    published(channel, 5)
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as other:
+        holding = other.channel()
+        for _ in range(2):
+            holding.basic_get(QUEUE)
+        source = rows_of(QUEUE)
+        source.identity()
+        assert source.disarm() == "0/3/0"
+    wait_for(lambda: ready(channel, QUEUE) == 2, "they are back")
+    assert source.kept().rest == "2 messages and 0 consumers"
+
+
+def test_a_message_that_is_no_text_stops_no_import(
+    rows_of: Callable[..., RabbitRows], channel: Any, tmp_path: Path
+) -> None:
+    published(channel, 4)
+    odd = pika.BasicProperties(message_id=b"\xff", expiration="1000", headers={})
+    channel.basic_publish("", QUEUE, b"x", odd)
+    with InMemoryDelayd("orders", start=START) as kit:
+        verdicts = ran(kit, tmp_path, OF_RABBIT + 'key = "{headers}"\n', rows_of(QUEUE))
+    assert verdicts == {"scheduled": 4, "malformed": 1}

@@ -5,6 +5,7 @@ Source: docs/guides/importing.md, "Redis".
 
 import base64
 import json
+import textwrap
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -164,8 +165,25 @@ def test_a_key_that_is_none_or_another_is_refused(url: str, client: Any) -> None
         RedisServer("http://host")
     with pytest.raises(ConfigError, match="--from-url"):
         source_of("zset:a", Given("b", None, None, None, None, False))
-    with pytest.raises(SourceUnreachableError, match="--resume"):
+    with pytest.raises(SourceUnreachableError, match="nothing is lost"):
         ZsetRows(RedisServer("unix:///nowhere?db=0"), "a")
+    with pytest.raises(SourceUnreachableError, match="mend what it refuses"):
+        ZsetRows(RedisServer(url.replace("unix://", "unix://:wrong@")), "a")
+
+
+def test_a_member_that_cannot_be_read_stops_no_import(
+    url: str, client: Any, tmp_path: Path
+) -> None:
+    filled(client, 20)
+    for n in range(20):
+        client.hset(json.dumps({"id": f"m{n}"}), "data", "x")
+    client.zadd(KEY, {"list": START_S + 900, "half": START_S + 901})
+    client.rpush("list", "x")
+    client.hset("half", "data", '{"name": "\\ud83d"}')
+    text = OF_ZSET.replace("{member.id}", "{_sha256}") + 'key = "{payload.data.name}"\n'
+    source = ZsetRows(RedisServer(url), KEY, "{member}")
+    with InMemoryDelayd("orders", start=START) as kit:
+        assert ran(kit, tmp_path, text, source) == {"scheduled": 20, "malformed": 2}
 
 
 # Celery.
@@ -305,3 +323,58 @@ def test_what_celery_did_not_write_is_left_or_named(url: str, client: Any) -> No
     client.zadd("other", {"a": 1})
     with pytest.raises(ConfigError, match="is a zset, no queue of Celery"):
         list(CeleryRows(RedisServer(url), "other").rows(None))
+
+
+def test_a_task_that_cannot_be_read_stops_no_import(
+    url: str, client: Any, app: Celery, tmp_path: Path
+) -> None:
+    """Half a character, in what was lost of a text that somebody cut."""
+    sent(app, client, 6, 0)
+    for id in ('"odd"', '"\\ud83d"'):
+        odd = f'{{"headers": {{"id": {id}, "eta": "{due_at(0).isoformat()}", "x": "\\ud83d"}}}}'
+        client.lpush("celery", odd)
+        client.hset("unacked", f"tag-{id}", f'[{odd}, "\\ud83d", "celery"]')
+    client.lpush("celery", odd.replace("}}", '}, "body": "\\ud83d"}'))
+    verdicts = {"scheduled": 7, "malformed": 2}
+    with InMemoryDelayd("orders", start=START) as kit:
+        found = ran(kit, tmp_path, OF_CELERY, CeleryRows(RedisServer(url), "celery"))
+        assert found == verdicts
+        kit.clock.advance("2h")
+        [value] = [each.value for each in kit.delivered("orders") if b"odd" in (each.value or b"")]
+    assert json.loads(value or b"")["headers"]["x"] == "\ud83d"
+
+
+def test_a_queue_of_which_there_is_nothing_is_refused(url: str, client: Any, app: Celery) -> None:
+    sent(app, client, 4, 0)
+    source = CeleryRows(RedisServer(url), "celrey")
+    source.identity()
+    for use in (source.disarm, lambda: list(source.rows(None))):
+        with pytest.raises(ConfigError, match="there are no messages"):
+            use()
+
+
+def test_a_sort_that_fails_on_its_way_loses_nothing(url: str, client: Any) -> None:
+    """Redis does not roll a script back."""
+    client.rpush("from", "a", "b")
+    client.set("parked", "no list")
+    with pytest.raises(redis.ResponseError):
+        client.eval(celery_queue._SORT, 3, "from", "parked", "queue", "01")
+    assert client.lrange("from", 0, -1) == [b"b"] and client.lrange("queue", 0, -1) == [b"a"]
+
+
+def test_the_way_back_of_the_guide_gives_all_back(
+    url: str, client: Any, app: Celery, tmp_path: Path
+) -> None:
+    """What was there meanwhile stays."""
+    page = (Path(__file__).parents[2] / "docs/guides/importing.md").read_text()
+    [loop] = [each for each in page.split("\n\n") if "redis.lindex(parked" in each]
+    sent(app, client, 4, 6)
+    source = CeleryRows(RedisServer(url), "celery")
+    source.identity()
+    source.disarm()
+    parked = source.kept().where
+    there = ids_in(client, "celery")
+    exec(textwrap.dedent(loop), {"redis": client, "json": json, "parked": parked})
+    assert there and ids_in(client, "celery")[-len(there) :] == there
+    assert {*ids_in(client, "celery")} == {*there} | {f"later-{n}" for n in range(4)}
+    assert not client.exists(parked)

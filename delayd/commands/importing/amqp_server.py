@@ -8,17 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from delayd.commands.importing.job import CUT, REFUSED
 from delayd.errors import ConfigError, SourceUnreachableError
 
 CONNECT_TIMEOUT_S: Final = 10
 BLOCKED_TIMEOUT_S: Final = 60
+HEARTBEAT_S: Final = 60
+HEARTBEATS: Final = 4
+"""As long as so many silences: whoever waits for delayd reads nothing meanwhile."""
 
 
 class AmqpServer:
     """A connection, used by one thread. Channels are pika's."""
 
-    def __init__(self, url: str) -> None:
-        """ConfigError if it is no URL of AMQP, or there is no pika. SourceUnreachableError."""
+    def __init__(self, url: str, silent_s: float = 0) -> None:
+        """`silent_s`: for how long nobody may use it. ConfigError if it is no URL of AMQP, or there
+        is no pika. SourceUnreachableError."""
         try:
             # An extra: nodes need none of it.
             import pika
@@ -37,14 +42,21 @@ class AmqpServer:
             ) from error
         # It raises what it logs.
         logging.getLogger("pika").setLevel(logging.CRITICAL)
-        given.heartbeat = 0  # whoever waits for delayd reads nothing meanwhile
+        given.heartbeat = int(max(HEARTBEAT_S, HEARTBEATS * silent_s))
         given.socket_timeout = given.stack_timeout = CONNECT_TIMEOUT_S
         given.blocked_connection_timeout = BLOCKED_TIMEOUT_S
         self.name = f"{given.host}:{given.port}/{given.virtual_host}"
         """Without a password."""
         self.properties: Any = pika.BasicProperties
         self._errors = (pika.exceptions.AMQPError, OSError)
-        self._not_found: Any = pika.exceptions.ChannelClosedByBroker
+        self._refusals: Any = (
+            pika.exceptions.AMQPChannelError,
+            pika.exceptions.AuthenticationError,
+            pika.exceptions.ProbableAuthenticationError,
+            pika.exceptions.ProbableAccessDeniedError,
+            pika.exceptions.ConnectionClosedByBroker,
+        )
+        self._closed: Any = pika.exceptions.ChannelClosedByBroker
         self._connection: Any = None
         with self.asking():
             self._connection = pika.BlockingConnection(given)
@@ -55,9 +67,10 @@ class AmqpServer:
         try:
             yield
         except self._errors as error:
+            is_refusal = isinstance(error, self._refusals)
             raise SourceUnreachableError(
                 f"RabbitMQ at {self.name}: {error or type(error).__name__}",
-                remedy="nothing is lost: --resume goes on",
+                remedy=REFUSED if is_refusal else CUT,
             ) from error
 
     @contextmanager
@@ -77,9 +90,21 @@ class AmqpServer:
             with self.asking():
                 self._connection.close()
 
-    def wait(self, timeout_ms: int) -> None:
-        """Wait for frames, and have callbacks called."""
-        self._connection.process_data_events(time_limit=timeout_ms / 1000)
+    def committed(self, channel: Any) -> bool:
+        """Commit; return whether RabbitMQ has taken all that was published."""
+        try:
+            channel.tx_commit()
+        except self._closed as error:
+            if error.reply_code == 406:
+                return False
+            raise
+        return True
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue, unless the connection is gone."""
+        if self._connection.is_open:
+            with self.channel() as channel:
+                channel.queue_delete(queue)
 
     def counts_of(self, queue: str) -> tuple[int, int] | None:
         """Return how many messages are ready, and how many consumers there are; None if there is
@@ -87,7 +112,7 @@ class AmqpServer:
         with self.channel() as channel:
             try:
                 found = channel.queue_declare(queue, passive=True).method
-            except self._not_found as error:
+            except self._closed as error:
                 if error.reply_code == 404:
                     return None
                 raise

@@ -44,13 +44,15 @@ end
 """
 _SORT: Final = """
 for i = 1, #ARGV[1] do
-  local message = redis.call('LPOP', KEYS[1])
+  local message = redis.call('LINDEX', KEYS[1], 0)
   if not message then return end
   local is_due_later = string.sub(ARGV[1], i, i) == '1'
   redis.call('RPUSH', is_due_later and KEYS[2] or KEYS[3], message)
+  redis.call('LPOP', KEYS[1])
 end
 """
-"""The first of a list is the latest, and workers take the last."""
+"""The first of a list is the latest, and workers take the last. A script that fails on its way is
+not rolled back: so a message is there before it is gone here."""
 
 
 class CeleryRows:
@@ -75,6 +77,7 @@ class CeleryRows:
 
         First what is `unacked`: what somebody puts back from there is found in the queue."""
         self._refuse_workers()
+        self._refuse_absent()
         parked = self._parked.taken
         tags: list[bytes] = []
         for tag, message in self._unacked():
@@ -111,11 +114,9 @@ class CeleryRows:
 
     def _rows_of_now(self) -> Iterator[Row]:
         """Yield what is there, wherever it is."""
-        lists = [self._queue]
-        if self._parked.key is not None:
-            lists += [self._parked.key, self._unsorted(self._queue)]
+        self._refuse_absent()
         count = 0
-        keys = [each for key in lists for each in self._keys(key)]
+        keys = self._lists()
         for message in chain(
             (message for _, message in self._unacked()),
             *(self._list(key) for key in keys),
@@ -123,6 +124,21 @@ class CeleryRows:
             if _is_due_later(_message_in(message)):
                 count += 1
                 yield _row(message, position_of(count, 0), f"message {count}")
+
+    def _lists(self) -> list[str]:
+        """Return the lists that hold messages, wherever an import has put them."""
+        lists = [self._queue]
+        if self._parked.key is not None:
+            lists += [self._parked.key, self._unsorted(self._queue)]
+        return [each for key in lists for each in self._keys(key)]
+
+    def _refuse_absent(self) -> None:
+        """Raise ConfigError if there is nothing of the queue: its name may be wrong."""
+        if not self._lists() and next(self._unacked(), None) is None:
+            raise ConfigError(
+                f"{self.name}: there are no messages, in a list or with a worker",
+                remedy="name the queue as Celery has it, and the database of Redis in --from-url",
+            )
 
     def _unsorted(self, key: str) -> str:
         """Return the name under which a list of the queue waits to be sorted."""
@@ -227,6 +243,7 @@ def _address_of(content: bytes) -> tuple[str, str]:
     """Return exchange and routing key of what is `unacked`."""
     try:
         _, exchange, key = json.loads(content)
+        str(exchange).encode()  # Redis has no name with half a character
         return str(exchange), str(key)
     except (ValueError, TypeError, RecursionError):
         return "", ""
@@ -241,7 +258,7 @@ def _row(content: bytes, position: str, name: str) -> Row:
     message = _message_in(content)
     if message is None or not _is_due_later(message):
         return Row(position, name, {}, None, problem="it is no message of Celery with an ETA")
-    value = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    value = json.dumps(message, separators=(",", ":")).encode()
     headers = message["headers"]
     properties = message.get("properties")
     fields: dict[str, Any] = {**headers, "headers": headers, "properties": properties}
@@ -255,7 +272,7 @@ def _body_of(message: Mapping[str, Any], properties: Any) -> bytes | None:
     if not isinstance(body, str):
         return None
     if not isinstance(properties, dict) or properties.get("body_encoding") != "base64":
-        return body.encode()
+        return body.encode(errors="surrogatepass")
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):

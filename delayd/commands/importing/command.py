@@ -113,7 +113,10 @@ def import_(
     """
     # The settings of one Kafka hold passwords that are no business of another.
     its_config = from_config if from_bootstrap else config
-    given = Given(from_bootstrap or bootstrap, its_config, from_url, payload, ttl, workers_stopped)
+    given = Given(
+        *(from_bootstrap or bootstrap, its_config, from_url, payload, ttl, workers_stopped),
+        timeout_s=timeout_s,
+    )
     where = _Where(bootstrap, prefix, load_security(config), timeout_s)
     with closing(source_of(source, given)) as rows:
         requests = _requests(where, mapping)
@@ -123,17 +126,16 @@ def import_(
             raise typer.Exit(ExitCode.PROBLEM if seen.malformed else ExitCode.FINE)
         path = job or mapping.with_suffix(".job")
         _refuse_wrong_resume(path, resume)
-        raise typer.Exit(_import(rows, where, requests, mapping, path, as_json))
+        raise typer.Exit(_import(rows, where, requests, _digest(mapping, given), path, as_json))
 
 
 def _import(
-    rows: Source, where: "_Where", requests: Requests, mapping: Path, path: Path, as_json: bool
+    rows: Source, where: "_Where", requests: Requests, digest: str, path: Path, as_json: bool
 ) -> ExitCode:
     if rows.disarms and not path.exists():
         refuse_wrong_mapping(rows, requests)
     with Journal(path) as journal:
         known = None if journal.about is None else journal.about.identity
-        digest = hashlib.sha256(mapping.read_bytes()).hexdigest()
         about = About(where.name, rows.name, rows.identity(known), digest)
         journal.begin(about, rows.start, requests.now_ms)
         requests.begun_ms = journal.begun_ms
@@ -150,9 +152,18 @@ def _import(
     if kept is not None:
         report["kept"] = kept._asdict()
     _show(report, stopped_by, path, as_json)
-    is_whole = kept is None or kept.messages == journal.rows
+    is_whole = kept is None or (kept.messages == journal.rows and not kept.rest)
     is_fine = report["complete"] and is_whole and {*journal.verdicts} <= {FINE}
     return ExitCode.FINE if is_fine else ExitCode.PROBLEM
+
+
+def _digest(mapping: Path, given: Given) -> str:
+    """Return by what the mapping is known again, and all else that says what a row is."""
+    more = [
+        f"{name}={each}" for name, each in (("payload", given.payload), ("ttl", given.ttl)) if each
+    ]
+    content = mapping.read_bytes() + "".join(f"\0{each}" for each in more).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def _disarm(rows: Source, journal: Journal) -> None:
@@ -276,4 +287,6 @@ def _show(
         is_whole = kept["messages"] == report["rows"]
         equal = "as many are" if is_whole else f"{kept['messages']:,} are, which is not as many;"
         end = "remove it when you need it no more" if is_whole else "somebody changed it"
+        if kept["rest"]:
+            typer.echo(f"{kept['rest']} are in {report['source']} again: import it again", err=True)
         typer.echo(f"{equal} kept in {kept['where']}: {end}", err=True)

@@ -27,6 +27,9 @@ FINE: Final = "scheduled"
 """The verdict by which a row is where it should be."""
 MALFORMED_MAX: Final = 10_000
 """If so many are none at the start, nothing is imported."""
+CUT: Final = "nothing is lost: --resume goes on"
+"""What to do when the connection to a source is."""
+REFUSED: Final = "mend what it refuses, and --resume if the import was begun"
 
 Send: TypeAlias = Callable[[Iterable[Ask]], Iterator[Verdict | DelaydError]]
 """Sends requests and yields the answer to each, in order, as `Changer.change` does."""
@@ -39,6 +42,8 @@ class Kept(NamedTuple):
 
     where: str
     messages: int
+    rest: str = ""
+    """What is where they were taken from, in words: it is not imported. Empty if nothing is."""
 
 
 class Source(Protocol):
@@ -216,9 +221,11 @@ class Import:
         last.position, last.malformed = row.position, last.malformed + 1
         if is_first and last.malformed == MALFORMED_MAX:
             self._waiting.clear()
+            remedy = "correct the mapping, see --dry-run, and remove the journal"
+            if self._source.disarms:
+                remedy = "correct the mapping, and import what was taken itself with another --job"
             raise ConfigError(
-                f"none of the first {MALFORMED_MAX:,} rows is a request: {why}",
-                remedy="correct the mapping, see --dry-run, and remove the journal",
+                f"none of the first {MALFORMED_MAX:,} rows is a request: {why}", remedy=remedy
             )
 
     def _take_answer(self, answer: Verdict | DelaydError) -> None:

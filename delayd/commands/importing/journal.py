@@ -1,7 +1,8 @@
 """How far an import has come: a file of SQLite with one row.
 
-    job   format, cluster (as it was named), source, identity, mapping (SHA-256 of the file),
-          begun_ms, position (null: at the start), rows, verdicts (JSON: how many of each), is_done
+    job   format, cluster (as it was named), source, identity, mapping (SHA-256 of the file, and of
+          --payload and --ttl), begun_ms, position (null: at the start), rows,
+          verdicts (JSON: how many of each), is_done
 
 One process at a time has the file. Each `note` is durable when it returns.
 """
@@ -70,9 +71,10 @@ class Journal:
         elif self.about != about:
             names = About._fields
             other = [n for n, was, now in zip(names, self.about, about, strict=True) if was != now]
+            more = ", --payload or --ttl" if other[0] == "mapping" else ""
             raise ConfigError(
-                f"{self._path} is the journal of another import: it has another {other[0]}, of"
-                f" {self.about.source} into {self.about.cluster}",
+                f"{self._path} is the journal of another import: it has another"
+                f" {other[0]}{more}, of {self.about.source} into {self.about.cluster}",
                 remedy="name another file with --job, or run that import on as it was begun",
             )
 

@@ -74,7 +74,11 @@ class RowMapping:
             raise RowError(row.problem)
         try:
             return self._ask(row, buffer, begun_ms)
-        except (RecursionError, ValueError) as error:  # of fields that nobody would write
+        except (
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:  # of fields that nobody would write
             raise RowError(f"it cannot be read: {error}") from error
 
     def _ask(self, row: Row, buffer: str, begun_ms: int) -> Ask:

@@ -7,11 +7,13 @@ connection gives it back to the old queue; its expiry is what it was.
 A client is not told when a message came into its queue: the due time is that of its publisher, by
 a timestamp, plus its time to live.
 
+Messages are fetched one by one, without a consumer: with its last consumer RabbitMQ deletes a
+queue that is `auto-delete`.
+
 Source: docs/guides/importing.md, "RabbitMQ".
 """
 
 import uuid
-from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -21,23 +23,21 @@ from delayd.commands.importing.amqp_server import AmqpServer
 from delayd.commands.importing.contents import fields_of
 from delayd.commands.importing.job import Kept
 from delayd.commands.importing.mapping import Row
+from delayd.commands.importing.rabbit_parked import (
+    MADE,
+    MESSAGES_MAX,
+    Fetched,
+    Parking,
+    parked_name,
+)
+from delayd.commands.importing.rabbit_times import due_ms, published_ms
 from delayd.errors import ConfigError, SourceUnreachableError
-from delayd.runtime.clock import SystemClock, wait_until
+from delayd.runtime.clock import wait_until
 
-MESSAGES_MAX: Final = 500
-"""Taken by one commit, and fetched ahead."""
 KIND: Final = "rabbitmq"
 STILL_MS: Final = 60_000
-"""Without a message that must be there."""
-ENDS_MS: Final = 2_000
-"""Without a message in a queue from which they go by themselves."""
+"""Without messages that must be there."""
 POLL_MS: Final = 100
-MADE: Final = "x-delayd-"
-"""Headers of what is parked, beside those that it had."""
-COPIES: Final = ("CC", "BCC")
-"""Headers by which RabbitMQ would send what is parked elsewhere, too."""
-TIMESTAMP_MS: Final = "timestamp_in_ms"
-"""The header that RabbitMQ writes itself, if it was told to."""
 
 
 class RabbitRows:
@@ -72,26 +72,21 @@ class RabbitRows:
                 f"{self.name} has {consumers} consumers: messages do not wait there",
                 remedy="name the queue in which they wait, or stop its consumers and --resume",
             )
-        with self._server.channel() as channel:
-            channel.queue_declare(self._parked, durable=True)
-            channel.tx_select()
-            fetched = _Fetched(self._server, channel, self._queue)
-            taken = 0
-            while taken < ready:
-                some = fetched.next(min(MESSAGES_MAX, ready - taken), ENDS_MS)
-                for tag, method, properties, body in some:
-                    self._park(channel, method, properties, body)
-                    channel.basic_ack(tag)
-                channel.tx_commit()
-                taken += len(some)
-                if not some:
-                    break
+        with Parking(self._server, self.name, self._parked) as parking:
+            parking.try_(each[2] for each in self._messages(self._parked, parking.before))
+            with self._server.channel() as channel:
+                channel.tx_select()
+                while ready and (lot := _fetched(channel, self._queue, min(MESSAGES_MAX, ready))):
+                    parking.move(channel, lot)
+                    ready -= len(lot)
         self._total = self._counted(self._parked)
         return f"0/{self._total}/0"
 
     def kept(self) -> Kept:
-        """Return what is parked."""
-        return Kept(self._parked, self._counted(self._parked))
+        """Return what is parked, and what is in the queue again."""
+        found, consumers = self._server.counts_of(self._queue) or (0, 0)
+        rest = f"{found:,} messages and {consumers:,} consumers" if found or consumers else ""
+        return Kept(self._parked, self._counted(self._parked), rest)
 
     def close(self) -> None:
         """Close the connection."""
@@ -107,7 +102,7 @@ class RabbitRows:
         if (found := self._counted(self._parked)) != total:
             raise self._changed(f"holds {found:,} messages and not {total:,}")
         index = names = 0
-        for method, properties, body in self._messages(self._parked, total, STILL_MS):
+        for method, properties, body in self._messages(self._parked, total):
             index += 1
             names += _name_of(properties)
             if index == behind and names != wanted:
@@ -124,7 +119,7 @@ class RabbitRows:
     @property
     def _parked(self) -> str:
         assert self._token is not None, "an import has an identity"
-        return f"delayd-import.{self._token}.{self._queue}"
+        return parked_name(self._token)
 
     def _changed(self, what: str) -> ConfigError:
         return ConfigError(
@@ -144,111 +139,61 @@ class RabbitRows:
         wait_until(is_whole, STILL_MS, POLL_MS)
         return count
 
-    def _messages(self, queue: str, many: int, still_ms: int) -> Iterator[tuple[Any, Any, bytes]]:
+    def _messages(self, queue: str, many: int) -> Iterator[Fetched]:
         with self._server.channel() as channel:
-            fetched = _Fetched(self._server, channel, queue)
-            while many and (some := fetched.next(min(MESSAGES_MAX, many), still_ms)):
-                many -= len(some)
-                for _, method, properties, body in some:
-                    yield method, properties, body
+            while many and (lot := _fetched(channel, queue, min(MESSAGES_MAX, many))):
+                many -= len(lot)
+                yield from (message for _, message in lot)
 
     def _rows_of_now(self) -> Iterator[Row]:
         ready, _ = self._server.counts_of(self._queue) or (0, 0)
-        messages = self._messages(self._queue, ready, ENDS_MS)
+        messages = self._messages(self._queue, ready)
         for index, (method, properties, body) in enumerate(messages, 1):
             yield self._row("", f"message {index}", method, properties, body)
-
-    def _park(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        given: Mapping[str, Any] = properties.headers or {}
-        headers = {name: each for name, each in given.items() if name not in COPIES}
-        made = {
-            **{name.lower(): given[name] for name in COPIES if name in given},
-            "id": uuid.uuid4().hex[:16],
-            "expiration": properties.expiration,
-            "user-id": properties.user_id,  # RabbitMQ takes no other than ours
-            "exchange": method.exchange,
-            "routing-key": method.routing_key,
-        }
-        for name, each in made.items():
-            if each is not None:
-                headers.setdefault(f"{MADE}{name}", each)  # it may have been parked before
-        properties.headers = headers
-        properties.expiration = properties.user_id = None
-        properties.delivery_mode = 2
-        channel.basic_publish("", self._parked, body, properties)
 
     def _row(self, position: str, name: str, method: Any, properties: Any, body: bytes) -> Row:
         headers: Mapping[str, Any] = properties.headers or {}
         expiration = headers.get(f"{MADE}expiration", properties.expiration)
-        fields: dict[str, Any] = {
+        if f"{MADE}id" in headers:
+            came_ms = headers.get(f"{MADE}published-ms")
+        else:
+            came_ms = published_ms(headers, properties.timestamp)
+        told = {
             "message_id": properties.message_id,
             "correlation_id": properties.correlation_id,
             "type": properties.type,
             "expiration": expiration,
-            "headers": {name: _plain(each) for name, each in headers.items()},
+            "headers": headers,
             "exchange": headers.get(f"{MADE}exchange", method.exchange),
             "routing_key": headers.get(f"{MADE}routing-key", method.routing_key),
-            "due_ms": _due_ms(
-                _published_ms(headers, properties.timestamp), expiration, self._ttl_ms
-            ),
+        }
+        fields: dict[str, Any] = {
+            **_plain(told),
+            "due_ms": due_ms(came_ms, expiration, self._ttl_ms),
             "_id": headers.get(f"{MADE}id", name),
         }
         return Row(position, name, fields | fields_of({"body": body}), body)
 
 
-class _Fetched:
-    """Messages of a queue, fetched and not acknowledged: each lot by a consumer of its own, which
-    gets no more than it may hold."""
-
-    def __init__(self, server: AmqpServer, channel: Any, queue: str) -> None:
-        self._server = server
-        self._channel = channel
-        self._queue = queue
-        self._came: deque[tuple[int, Any, Any, bytes]] = deque()
-
-    def next(self, many: int, still_ms: int) -> list[tuple[int, Any, Any, bytes]]:
-        """Return so many, or fewer if none came for so long."""
-        self._channel.basic_qos(prefetch_count=many)
-        tag = self._channel.basic_consume(self._queue, self._take)
-        clock = SystemClock()
-        until_ms = clock.monotonic_ms() + still_ms
-        while len(self._came) < many and clock.monotonic_ms() < until_ms:
-            before = len(self._came)
-            self._server.wait(POLL_MS)
-            if len(self._came) > before:
-                until_ms = clock.monotonic_ms() + still_ms
-        self._channel.basic_cancel(tag)
-        some, self._came = list(self._came), deque()
-        return some
-
-    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        self._came.append((method.delivery_tag, method, properties, body))
+def _fetched(channel: Any, queue: str, many: int) -> list[tuple[int, Fetched]]:
+    """Return so many, each with its delivery tag, or fewer if it has no more."""
+    lot: list[tuple[int, Fetched]] = []
+    while len(lot) < many:
+        method, properties, body = channel.basic_get(queue)
+        if method is None:
+            break
+        lot.append((method.delivery_tag, (method, properties, body)))
+    return lot
 
 
 def _name_of(properties: Any) -> int:
     return int(str((properties.headers or {}).get(f"{MADE}id", "0")), 16)
 
 
-def _published_ms(headers: Mapping[str, Any], timestamp: Any) -> int | None:
-    """Return when it was published; of a timestamp in seconds the end of that second: a message is
-    never early."""
-    if isinstance(exact := headers.get(TIMESTAMP_MS), int):
-        return exact
-    if isinstance(timestamp, datetime):
-        timestamp = int(timestamp.timestamp())
-    return (timestamp + 1) * 1000 if isinstance(timestamp, int) else None
-
-
-def _due_ms(published_ms: int | None, expiration: Any, ttl_ms: int | None) -> int | None:
-    own_ms = int(expiration) if str(expiration).isdigit() else None
-    lives_ms = [each for each in (own_ms, ttl_ms) if each is not None]
-    return None if published_ms is None or not lives_ms else published_ms + min(lives_ms)
-
-
 def _plain(value: Any) -> Any:
     """Return what an AMQP table holds as JSON has it."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {str(_plain(name)): _plain(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, bytes):

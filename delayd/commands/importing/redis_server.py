@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from delayd.commands.importing.job import CUT, REFUSED
 from delayd.errors import ConfigError, SourceUnreachableError
 
 CONNECT_TIMEOUT_S: Final = 10
@@ -44,6 +45,8 @@ class RedisServer:
                 "redis-py is not installed", remedy="pip install 'delayd[import]'"
             ) from error
         self._errors = (redis.RedisError, OSError)
+        self._cuts = (redis.ConnectionError, redis.TimeoutError, OSError)
+        self._refusals = redis.AuthenticationError
         try:
             self.client: Any = redis.Redis.from_url(
                 url,
@@ -68,8 +71,9 @@ class RedisServer:
         try:
             yield self.client
         except self._errors as error:
+            is_cut = isinstance(error, self._cuts) and not isinstance(error, self._refusals)
             raise SourceUnreachableError(
-                f"Redis at {self.name}: {error}", remedy="nothing is lost: --resume goes on"
+                f"Redis at {self.name}: {error}", remedy=CUT if is_cut else REFUSED
             ) from error
 
     def close(self) -> None:

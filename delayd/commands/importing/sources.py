@@ -38,6 +38,8 @@ class Given(NamedTuple):
     payload: str | None
     ttl: str | None
     workers_stopped: bool
+    timeout_s: float = 0
+    """For how long an import waits for delayd."""
 
 
 def source_of(source: str, given: Given) -> Source:
@@ -55,7 +57,7 @@ def source_of(source: str, given: Given) -> Source:
         )
     if kind == rabbit_queue.KIND:
         ttl_ms = None if given.ttl is None else _ttl_ms_of(given.ttl)
-        return RabbitRows(AmqpServer(given.url), name, ttl_ms)
+        return RabbitRows(AmqpServer(given.url, given.timeout_s), name, ttl_ms)
     server = RedisServer(given.url)
     if kind == zset.KIND:
         return ZsetRows(server, name, given.payload)

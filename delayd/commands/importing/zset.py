@@ -98,20 +98,20 @@ class ZsetRows:
             )
 
     def _payloads(self, members: list[bytes]) -> list[Any]:
-        """Return what Redis holds for each: bytes, the fields of a hash, or None."""
+        """Return what Redis holds for each: bytes, the fields of a hash, None, or why not."""
         if self._payload is None:
             return [None] * len(members)
         with self._server.asking() as client, client.pipeline(transaction=False) as asked:
             if MEMBER not in self._payload:
                 for member in members:
                     asked.hget(self._payload, member)
-                return list(asked.execute())
+                return list(asked.execute(raise_on_error=False))
             keys = [self._payload.encode().replace(MEMBER.encode(), member) for member in members]
             for key in keys:
                 asked.type(key)
             for key, kind in zip(keys, asked.execute(), strict=True):
                 asked.hgetall(key) if kind == b"hash" else asked.get(key)
-            return list(asked.execute(raise_on_error=True))
+            return list(asked.execute(raise_on_error=False))
 
     def _row(self, index: int, total: int, member: bytes, score: float, payload: Any) -> Row:
         problem, value = None, member
@@ -122,9 +122,11 @@ class ZsetRows:
         }
         if isinstance(payload, bytes):
             given["payload"] = value = payload
+        elif isinstance(payload, Exception):
+            problem = f"its payload in {self._payload} cannot be read: {payload}"
         elif payload:
             fields["payload"] = fields_of({_name(name): each for name, each in payload.items()})
-            value = json.dumps(fields["payload"], ensure_ascii=False).encode()
+            value = json.dumps(fields["payload"]).encode()
         elif self._payload is not None:
             problem = f"it has no payload in {self._payload}"
         fields |= fields_of(given)
