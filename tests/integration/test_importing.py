@@ -164,6 +164,8 @@ def test_an_import_from_redis_that_was_killed_and_resumed_has_each_member_once(d
         )
         given = ("--mapping", str(mapping), "--from-url", url, "--payload", "payloads")
         killed_and_resumed(desk, "zset:later", given, ROWS)
+        other = ("import", "zset:later", *given[:-1], "other", *desk.kafka, "--resume")
+        assert "another mapping, --payload or --ttl" in delayd_in_process(*other).stderr
         assert not client.exists("later") and client.hlen("payloads") == ROWS
     wanted = sorted((f"set-{n}", begun_ms + n) for n in range(ROWS))
     wait_for(lambda: desk.pending("set-", 2 * ROWS) == wanted, "all are listed, each once")
@@ -217,6 +219,29 @@ def test_a_hundred_thousand_messages_of_redis_are_imported_each_once(desk: Desk)
             wanted = sorted((f"{kind}-{n}", ceil_ms(at)) for n, at in due.items())
             _wait_for_pending(desk, f"{kind}-", wanted)
         assert client.llen("celery") == 0 and client.hlen("unacked") == 0
+
+
+def test_what_is_in_the_queue_again_is_no_success(desk: Desk) -> None:
+    """Somebody had fetched two messages when all others were taken."""
+    begun_ms = int(time.time() * 1000)
+    mapping = desk.mapping(
+        "again",
+        f'topic = "target.{desk.cluster.name}.orders"\nid = "a{{_id}}"\ndue = "{{due_ms}}"\n',
+    )
+    with rabbit_server() as url:
+        _fill_rabbit(url, 5, begun_ms, HOUR_S * 1000)
+        wait_for(lambda: _ready(url, "wait") == 5, "all are there")
+        given = ("rabbitmq:wait", "--mapping", str(mapping), "--from-url", url)
+        with closing(pika.BlockingConnection(pika.URLParameters(url))) as other:
+            channel = other.channel()
+            assert all(channel.basic_get("wait")[0] for _ in range(2))
+            assert desk.run(*given)["verdicts"] == {"scheduled": 3}
+        wait_for(lambda: _ready(url, "wait") == 2, "they are back")
+        said = desk.run(*given, "--resume", code=1)
+        assert said["complete"] and said["kept"]["messages"] == 3
+        assert said["kept"]["rest"] == "2 messages and 0 consumers"
+        refused = delayd_in_process("import", *given, "--ttl", "15m", *desk.kafka, "--resume")
+        assert "another mapping, --payload or --ttl" in refused.stderr
 
 
 @pytest.mark.rehearsal

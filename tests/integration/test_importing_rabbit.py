@@ -216,6 +216,14 @@ def test_what_is_no_queue_of_waiting_messages_is_refused(
         AmqpServer(url.replace("guest:guest", "guest:wrong"))
 
 
+@pytest.mark.parametrize(("silent_s", "heartbeat_s"), [(0, 60), (30, 120)])
+def test_a_connection_that_is_cut_is_noticed_and_one_that_is_silent_stays(
+    url: str, silent_s: float, heartbeat_s: int
+) -> None:
+    with closing(AmqpServer(url, silent_s)) as server:
+        assert server._connection._impl.params.heartbeat == heartbeat_s
+
+
 def test_what_is_kept_must_stay_as_it_is(
     rows_of: Callable[..., RabbitRows], channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

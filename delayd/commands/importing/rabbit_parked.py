@@ -3,7 +3,7 @@
 A policy may be for this queue, too, whatever its name: then RabbitMQ may drop what is moved, with
 no word to whoever moves it by a transaction. So each lot goes into a trial queue first, as many
 messages of as many bytes: the trial is of a name, and of arguments, by which the same policies are
-for it. What does not stay there is not moved.
+for it. What does not stay there is not moved. A TTL that is longer than a trial is not seen.
 
 Source: docs/guides/importing.md, "RabbitMQ".
 """

@@ -167,6 +167,7 @@ def test_a_value_is_the_row_or_a_field_also_in_base64(folder: Path) -> None:
         ({"run_at": 10**12}, "is unit right"),
         ({"partition": "9" * 5_000}, "cannot be read"),
         ({"deep": json.loads("[" * 600 + "]" * 600)}, "cannot be read"),
+        ({"deep": {"bytes": b"x"}}, "cannot be read"),
     ],
 )
 def test_a_row_that_is_no_request_says_why(folder: Path, fields: dict[str, Any], why: str) -> None:
@@ -397,6 +398,23 @@ def test_a_mapping_of_another_source_is_refused_but_not_a_run_of_bad_rows(
             return
         verdicts, problems = imported(kit, folder, path)
     assert verdicts == {"scheduled": 4, "malformed": 100} and len(problems) == 100
+
+
+def test_what_was_taken_is_not_to_be_forgotten_with_its_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal alone knows where that is."""
+    monkeypatch.setattr(jobs, "MALFORMED_MAX", 20)
+    path = written(folder, [{"name": n} for n in range(100)])
+    for disarms, remedy in ((False, "remove the journal"), (True, "import what was taken itself")):
+        source = FileRows(path)
+        source.disarms = disarms
+        with Journal(folder / f"job-{disarms}") as journal:
+            journal.begin(ABOUT, None, START_MS)
+            run = Import(journal, source, requests(folder), Problems())
+            with pytest.raises(ConfigError) as error:
+                run.run(lambda asks: (pytest.fail("it is sent") for _ in asks))
+            assert remedy in error.value.remedy
 
 
 def test_a_dry_run_says_what_there_is_and_sends_nothing(folder: Path) -> None:
