@@ -12,12 +12,10 @@ Source: docs/design/quotas.md.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delayd.bus import Bus
 from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError
 from delayd.request.quotas import problem_of, quota_record
-from delayd.runtime.clock import Clock
 from replication.quotas import QUOTAS_MAX, Quota, QuotaOrder
 from replication.rules import knows_quotas
 
@@ -25,23 +23,13 @@ NEAR_SHARE: Final = 0.8
 """Of its quota, from which on a topic is called nearly full."""
 
 
-def set_quota(
-    bus: Bus,
-    clock: Clock,
-    order: QuotaOrder,
-    *,
-    cluster: str,
-    prefix: str,
-    cluster_key: str,
-    timeout_ms: int,
-) -> Quota | None:
+def set_quota(there: Cluster, order: QuotaOrder) -> Quota | None:
     """Write an order, and return the quota of its topic once a step has passed it; None if it has
     none from then on.
 
     Raises QuotaError if it cannot be obeyed, was not, or nobody passes it in time;
     WrongClusterKeyError, and what `load_settings` and the drivers raise.
     """
-    there = Cluster(bus, clock, cluster, prefix, cluster_key, timeout_ms)
     record = there.look().record
     refuse_shards(record.settings, "delayd limits")
     limits = there.limits(record)

@@ -12,39 +12,27 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.ordering import Cluster
 from delayd.errors import PauseError
 from delayd.request.holds import order_record, problem_of
 from delayd.request.request import RequestLimits
-from delayd.runtime.clock import Clock
 from replication.holds import HOLDS_MAX, RATE_DEFAULT, Hold, Order
 from replication.record import FrontierRecord
 from replication.rules import knows_pauses
 from replication.shards import home_in, share_of
 
 
-def give_order(
-    bus: Bus,
-    clock: Clock,
-    order: Order,
-    *,
-    cluster: str,
-    prefix: str,
-    cluster_key: str,
-    timeout_ms: int,
-) -> Hold | None:
+def give_order(there: Cluster, order: Order) -> Hold | None:
     """Write an order, and return the hold of its topic once a step has passed it: None if there is
     none, because what was to be resumed was not paused.
 
     Raises PauseError if it cannot be obeyed, was not, or nobody passes it in time;
     WrongClusterKeyError, and what `load_settings` and the drivers raise.
     """
-    there = Cluster(bus, clock, cluster, prefix, cluster_key, timeout_ms)
     seen = there.look()
     settings, limits = seen.record.settings, there.limits(seen.record)
-    _refuse(bus, order, limits, seen.record, timeout_ms)
+    _refuse(there, order, limits, seen.record)
     orders = _shared_out(order, seen)
     records = [order_record(each, limits, shard) for shard, each in enumerate(orders)]
     offsets, passed = there.passed(seen.record, records, PauseError, order.topic)
@@ -98,15 +86,14 @@ def paused_of(holds: Mapping[str, Hold], now_ms: int) -> list[dict[str, Any]]:
     ]
 
 
-def _refuse(
-    bus: Bus, order: Order, limits: RequestLimits, record: FrontierRecord, timeout_ms: int
-) -> None:
+def _refuse(there: Cluster, order: Order, limits: RequestLimits, record: FrontierRecord) -> None:
     if (problem := problem_of(order, limits)) is not None:
         raise PauseError(f"the order is refused: {problem}")
     if not all(knows_pauses(record.rules.last(p)) for p in range(limits.partitions)):
         raise PauseError(
             "the cluster's rules do not know pauses", remedy="run delayd upgrade rules first"
         )
-    with closing(bus.cluster()) as kafka:
-        if order.is_pause and order.topic not in kafka.survey([order.topic], timeout_ms).states:
+    with closing(there.bus.cluster()) as kafka:
+        found = kafka.survey([order.topic], there.timeout_ms).states
+        if order.is_pause and order.topic not in found:
             raise PauseError(f"there is no topic {order.topic}", remedy="check the name")

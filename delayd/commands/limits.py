@@ -1,7 +1,7 @@
 """`delayd limits`: how many messages may be pending for a target topic."""
 
 import json
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -9,23 +9,19 @@ from rich.table import Table
 
 from delayd.cluster.connect import open_bus
 from delayd.cluster.limiting import limits_of, set_quota
+from delayd.cluster.ordering import Cluster
 from delayd.cluster.topics import load_settings
+from delayd.commands.order_options import (
+    TIMEOUT_S_DEFAULT,
+    ClusterKey,
+    TimeoutS,
+    Topic,
+    ordered_at,
+)
 from delayd.commands.wording import limit_told, moment
 from delayd.config.cli_options import AsJson, Bootstrap, ClusterName, Config, Prefix
 from delayd.config.security import load_security
-from delayd.runtime.clock import SystemClock
-from replication.quotas import MAX_PENDING_MAX, Quota, QuotaOrder
-
-TIMEOUT_S_DEFAULT: Final = 30.0
-
-Topic = Annotated[str, typer.Argument(help="The target topic.")]
-ClusterKey = Annotated[
-    str,
-    typer.Option(envvar="DELAYD_CLUSTER_KEY", help="The cluster's secret, which proves the order."),
-]
-TimeoutS = Annotated[
-    float, typer.Option("--timeout-s", min=1, help="How long to wait for the master.")
-]
+from replication.quotas import MAX_PENDING_MAX, QuotaOrder
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,8 +55,8 @@ def set_limit(
 
     Example: delayd limits set orders --max-pending 1000000 --bootstrap 127.0.0.1:9092
     """
-    where = (bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _show(topic, _order(topic, max_pending, *where), as_json)
+    there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
+    _give(there, topic, max_pending, as_json)
 
 
 @app.command("clear")
@@ -78,8 +74,8 @@ def clear(
 
     Example: delayd limits clear orders --bootstrap 127.0.0.1:9092
     """
-    where = (bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _show(topic, _order(topic, 0, *where), as_json)
+    there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
+    _give(there, topic, 0, as_json)
 
 
 @app.command("list")
@@ -112,30 +108,9 @@ def list_limits(
     Console().print(table)
 
 
-def _order(
-    topic: str,
-    max_pending: int,
-    bootstrap: str,
-    cluster_key: str,
-    cluster: str,
-    prefix: str,
-    config: Config,
-    timeout_s: float,
-) -> Quota | None:
-    """Give an order, and wait until it is obeyed."""
-    clock = SystemClock()
-    return set_quota(
-        open_bus(bootstrap, load_security(config).properties()),
-        clock,
-        QuotaOrder(topic, clock.wall_ms(), max_pending),
-        cluster=cluster,
-        prefix=prefix,
-        cluster_key=cluster_key,
-        timeout_ms=int(timeout_s * 1000),
-    )
-
-
-def _show(topic: str, quota: Quota | None, as_json: bool) -> None:
+def _give(there: Cluster, topic: str, max_pending: int, as_json: bool) -> None:
+    """Give an order, wait until it is obeyed, and show what it came to."""
+    quota = set_quota(there, QuotaOrder(topic, there.clock.wall_ms(), max_pending))
     shown = limits_of({} if quota is None else {topic: quota})
     if as_json:
         typer.echo(json.dumps(shown[0] if shown else {"topic": topic, "state": "unlimited"}))

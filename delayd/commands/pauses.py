@@ -1,30 +1,28 @@
 """`delayd pause` and `delayd resume`: what is for a target waits, until it goes out again."""
 
 import json
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from delayd.cluster.connect import open_bus
+from delayd.cluster.ordering import Cluster
 from delayd.cluster.pausing import give_order, paused_of
+from delayd.commands.order_options import (
+    TIMEOUT_S_DEFAULT,
+    ClusterKey,
+    TimeoutS,
+    Topic,
+    ordered_at,
+)
 from delayd.commands.wording import told_of
 from delayd.config.cli_options import AsJson, Bootstrap, ClusterName, Config, Prefix
-from delayd.config.security import load_security
 from delayd.errors import ConfigError
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
 from delayd.runtime.clock import SystemClock
-from replication.holds import RATE_DEFAULT, Hold, Order
+from replication.holds import RATE_DEFAULT, Order
 from replication.smoothing import RATE_MAX
 
-TIMEOUT_S_DEFAULT: Final = 30.0
-
-Topic = Annotated[str, typer.Argument(help="The target topic.")]
-ClusterKey = Annotated[
-    str,
-    typer.Option(envvar="DELAYD_CLUSTER_KEY", help="The cluster's secret, which proves the order."),
-]
 Rate = Annotated[
     int | None,
     typer.Option(
@@ -34,32 +32,6 @@ Rate = Annotated[
         ".",
     ),
 ]
-TimeoutS = Annotated[
-    float, typer.Option("--timeout-s", min=1, help="How long to wait for the master.")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class _Where:
-    bootstrap: str
-    cluster_key: str
-    cluster: str
-    prefix: str
-    config: Config
-    timeout_s: float
-
-    def order(self, topic: str, until_ms: int, rate: int | None) -> Hold | None:
-        """Give an order, and wait until it is obeyed."""
-        security, clock = load_security(self.config), SystemClock()
-        return give_order(
-            open_bus(self.bootstrap, security.properties()),
-            clock,
-            Order(topic, clock.wall_ms(), until_ms, rate or 0),
-            cluster=self.cluster,
-            prefix=self.prefix,
-            cluster_key=self.cluster_key,
-            timeout_ms=int(self.timeout_s * 1000),
-        )
 
 
 def pause(
@@ -94,8 +66,8 @@ def pause(
             until_ms = due_ms_of(until or "")
     except RefusedError as error:
         raise ConfigError(error.detail) from error
-    where = _Where(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _show(topic, where.order(topic, max(1, until_ms), rate), as_json)
+    there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
+    _give(there, topic, max(1, until_ms), rate, as_json)
 
 
 def resume(
@@ -115,12 +87,14 @@ def resume(
 
     Example: delayd resume orders --rate 500 --bootstrap 127.0.0.1:9092
     """
-    where = _Where(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _show(topic, where.order(topic, 0, rate), as_json)
+    there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
+    _give(there, topic, 0, rate, as_json)
 
 
-def _show(topic: str, hold: Hold | None, as_json: bool) -> None:
-    shown = paused_of({} if hold is None else {topic: hold}, SystemClock().wall_ms())
+def _give(there: Cluster, topic: str, until_ms: int, rate: int | None, as_json: bool) -> None:
+    """Give an order, wait until it is obeyed, and show what it came to."""
+    hold = give_order(there, Order(topic, there.clock.wall_ms(), until_ms, rate or 0))
+    shown = paused_of({} if hold is None else {topic: hold}, there.clock.wall_ms())
     if as_json:
         typer.echo(json.dumps(shown[0] if shown else {"topic": topic, "state": "not-paused"}))
     else:

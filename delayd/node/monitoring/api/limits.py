@@ -11,7 +11,7 @@ from delayd.config.api_tokens import ApiToken, Scope
 from delayd.node.monitoring.api.access import refuse_target
 from delayd.node.monitoring.api.asked import In
 from delayd.node.monitoring.api.reads import cluster_view
-from delayd.node.monitoring.api.services import TIMEOUT_MS, Services
+from delayd.node.monitoring.api.services import Services
 from replication.quotas import MAX_PENDING_MAX, QuotaOrder
 
 Target = Annotated[str, Path(description="The target.", min_length=1, max_length=249)]
@@ -64,15 +64,7 @@ def add_limits(api: APIRouter, services: Services) -> None:
 
 
 def _order(services: Services, topic: str, max_pending: int) -> LimitView:
-    config, clock = services.node.config, services.node.clock
-    quota = set_quota(
-        services.bus,
-        clock,
-        QuotaOrder(topic, clock.wall_ms(), max_pending),
-        cluster=config.cluster,
-        prefix=config.prefix,
-        cluster_key=config.cluster_key.get_secret_value(),
-        timeout_ms=TIMEOUT_MS,
-    )
+    now_ms = services.node.clock.wall_ms()
+    quota = set_quota(services.ordered, QuotaOrder(topic, now_ms, max_pending))
     shown = limits_of({} if quota is None else {topic: quota})
     return LimitView(**shown[0]) if shown else LimitView(topic=topic, state="unlimited")

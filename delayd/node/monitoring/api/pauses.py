@@ -12,7 +12,7 @@ from delayd.node.monitoring.api.access import refuse_target
 from delayd.node.monitoring.api.asked import In
 from delayd.node.monitoring.api.models import Ms
 from delayd.node.monitoring.api.reads import cluster_view
-from delayd.node.monitoring.api.services import TIMEOUT_MS, Services
+from delayd.node.monitoring.api.services import Services
 from delayd.request.reasons import RefusedError
 from delayd.request.times import delay_ms_of, due_ms_of
 from replication.holds import Order
@@ -97,15 +97,7 @@ def _until_ms(asked: PauseIn, now_ms: int) -> int:
 
 
 def _order(services: Services, topic: str, until_ms: int, rate: int | None) -> PausedView:
-    config, clock = services.node.config, services.node.clock
-    hold = give_order(
-        services.bus,
-        clock,
-        Order(topic, clock.wall_ms(), until_ms, rate or 0),
-        cluster=config.cluster,
-        prefix=config.prefix,
-        cluster_key=config.cluster_key.get_secret_value(),
-        timeout_ms=TIMEOUT_MS,
-    )
+    clock = services.node.clock
+    hold = give_order(services.ordered, Order(topic, clock.wall_ms(), until_ms, rate or 0))
     shown = paused_of({} if hold is None else {topic: hold}, clock.wall_ms())
     return PausedView(**shown[0]) if shown else PausedView(topic=topic, state="not-paused")

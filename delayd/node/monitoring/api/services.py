@@ -11,6 +11,7 @@ from delayd.bus import Bus
 from delayd.client import Client
 from delayd.client.connection import Connection, connect
 from delayd.client.redriving import Redriver
+from delayd.cluster.ordering import Cluster
 from delayd.cluster.status import status_report
 from delayd.cluster.topic_checks import RECORD_MARGIN_BYTES
 from delayd.cluster.topics import topic_names
@@ -75,6 +76,13 @@ class Services:
     requests: Requests
     reads: Desk = field(default_factory=lambda: Desk("reads", READ_THREADS))
     writes: Desk = field(default_factory=lambda: Desk("writes", WRITE_THREADS))
+
+    @property
+    def ordered(self) -> Cluster:
+        """The cluster, for orders under this node's key."""
+        config = self.node.config
+        key = config.cluster_key.get_secret_value()
+        return Cluster(self.bus, self.node.clock, config.cluster, config.prefix, key, TIMEOUT_MS)
 
     @cached_property
     def look(self) -> ClusterLook:

@@ -11,6 +11,7 @@ from api_node import READER, TEAM, ApiNode, Client, api_node
 from one_node import CLUSTER_KEY, wait_for
 
 from delayd.cluster.limiting import limits_of, set_quota
+from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError, WrongClusterKeyError
 from delayd.runtime.clock import SystemClock
 from replication.quotas import MAX_PENDING_MAX, Quota, QuotaOrder
@@ -29,15 +30,8 @@ def ask(node: ApiNode) -> Client:
 
 def given(node: ApiNode, topic: str, max_pending: int, key: str = CLUSTER_KEY) -> Quota | None:
     clock = SystemClock()
-    return set_quota(
-        node.bus,
-        clock,
-        QuotaOrder(topic, clock.wall_ms(), max_pending),
-        cluster="c",
-        prefix="delayd-",
-        cluster_key=key,
-        timeout_ms=20_000,
-    )
+    there = Cluster(node.bus, clock, "c", "delayd-", key, 20_000)
+    return set_quota(there, QuotaOrder(topic, clock.wall_ms(), max_pending))
 
 
 def states(ask: Client) -> list[str]:
@@ -114,12 +108,5 @@ def test_an_order_that_nobody_passes_is_told(tmp_path: Path) -> None:
         node.stop()
         clock = SystemClock()
         with pytest.raises(QuotaError, match="no master has passed it yet"):
-            set_quota(
-                node.bus,
-                clock,
-                QuotaOrder("orders", clock.wall_ms(), 5),
-                cluster="c",
-                prefix="delayd-",
-                cluster_key=CLUSTER_KEY,
-                timeout_ms=300,
-            )
+            there = Cluster(node.bus, clock, "c", "delayd-", CLUSTER_KEY, 300)
+            set_quota(there, QuotaOrder("orders", clock.wall_ms(), 5))

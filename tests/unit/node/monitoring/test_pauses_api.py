@@ -10,6 +10,7 @@ import pytest
 from api_node import READER, TEAM, ApiNode, Client, api_node
 from one_node import CLUSTER_KEY, wait_for
 
+from delayd.cluster.ordering import Cluster
 from delayd.cluster.pausing import give_order, paused_of
 from delayd.errors import PauseError, WrongClusterKeyError
 from delayd.runtime.clock import SystemClock
@@ -31,15 +32,8 @@ def given(node: ApiNode, topic: str, for_ms: int = 0, key: str = CLUSTER_KEY) ->
     clock = SystemClock()
     now_ms = clock.wall_ms()
     until_ms = now_ms + for_ms if for_ms else 0
-    return give_order(
-        node.bus,
-        clock,
-        Order(topic, now_ms, until_ms, 0),
-        cluster="c",
-        prefix="delayd-",
-        cluster_key=key,
-        timeout_ms=20_000,
-    )
+    there = Cluster(node.bus, clock, "c", "delayd-", key, 20_000)
+    return give_order(there, Order(topic, now_ms, until_ms, 0))
 
 
 def test_a_target_is_paused_shown_and_resumed(ask: Client, node: ApiNode) -> None:
@@ -120,12 +114,4 @@ def test_an_order_that_nobody_passes_is_told(tmp_path: Path) -> None:
         clock = SystemClock()
         order = Order("orders", clock.wall_ms(), clock.wall_ms() + 60_000, 0)
         with pytest.raises(PauseError, match="no master has passed it yet"):
-            give_order(
-                node.bus,
-                clock,
-                order,
-                cluster="c",
-                prefix="delayd-",
-                cluster_key=CLUSTER_KEY,
-                timeout_ms=300,
-            )
+            give_order(Cluster(node.bus, clock, "c", "delayd-", CLUSTER_KEY, 300), order)
