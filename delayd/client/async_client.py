@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from delayd.client.asking import (
@@ -398,7 +399,7 @@ class _Call:
 
         if self._client._closed:
             raise RequestRefusedError("the client is closed", remedy="make a new one")
-        self._work = self._client._thread.submit(unless_given_up)
+        self._work = self._client._thread.submit(copy_context().run, unless_given_up)
         result = asyncio.wrap_future(self._work)
         result.add_done_callback(_note_error)
         # Shielded: work that is not begun must come to its end too, or it would pile up unseen.

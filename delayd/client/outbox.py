@@ -162,11 +162,13 @@ class Outbox:
         partition = None if asked.id is None else partition_of(asked.id.encode(), partition_count)
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        record = self._traced(asked, asked.record(self.buffer, partition), future)
-        if not _taken(sender, record, asked, _ender(asked, future, kind)):
-            full = not_done("the producer's own queue is full: poll it, and repeat", asked.op)
-            _fail(future, full)  # Its span ends.
-            raise full
+        try:
+            record = self._traced(asked, asked.record(self.buffer, partition), future)
+            if not _taken(sender, record, asked, _ender(asked, future, kind)):
+                raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
+        except BaseException as error:
+            _fail(future, error)  # Its span ends.
+            raise
         return future
 
     def _traced(self, asked: Ask, record: PlainRecord, future: "Future[Any]") -> PlainRecord:

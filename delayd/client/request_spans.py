@@ -5,8 +5,9 @@
           v
     the message, weeks later: the node's span links to this one (delayd/node/delivery/spans.py)
 
-The span's context is written into the record by the application's own propagators, unless the
-record has such headers already. Target and consumers get them as they are.
+The span's context is written into the record as W3C Trace Context has it (`traceparent`,
+`tracestate`), unless the record has one already. Target and consumers get it as it is. Baggage
+is not written: it would lie in the buffer for weeks.
 
 Source: docs/guides/tracing.md; OpenTelemetry's semantic conventions for messaging.
 """
@@ -33,12 +34,14 @@ class RequestSpans:
         """`provider`: of tracers; the application's if it is left out. Raises ConfigError without
         the extra."""
         try:
-            from opentelemetry import propagate, trace
+            from opentelemetry import trace
+            from opentelemetry.trace.propagation import tracecontext
         except ImportError as error:
             raise ConfigError(
                 "tracing = True needs OpenTelemetry", remedy="pip install 'delayd[otel]'"
             ) from error
-        self._propagate, self._trace = propagate, trace
+        self._trace = trace
+        self._propagator = tracecontext.TraceContextTextMapPropagator()
         self._tracer = trace.get_tracer("delayd", tracer_provider=provider)
 
     def begin(self, asked: Ask, record: PlainRecord) -> tuple[PlainRecord, OnEnd | None]:
@@ -60,11 +63,10 @@ class RequestSpans:
                 **({} if asked.id is None else {"delayd.id": asked.id}),
             },
         )
-        carrier: dict[str, str] = {}
-        self._propagate.inject(carrier, self._trace.set_span_in_context(span))
-        known = {each.lower() for each, _ in record.headers}
         headers = list(record.headers)
-        if known.isdisjoint(carrier):
+        if not any(each.lower() in ("traceparent", "tracestate") for each, _ in headers):
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier, self._trace.set_span_in_context(span))
             headers += [(each, text.encode()) for each, text in carrier.items()]
 
         def end(future: "Future[Any]") -> None:

@@ -275,8 +275,8 @@ class Wheel:
         return self._indexes.of(slot, keeps=keeps)
 
     def is_current(self, index: SlotIndex) -> bool:
-        """Return whether the slot of this index has not been forgotten meanwhile."""
-        return self._segments.slots.get(index.slot.number) is index.slot
+        """Return whether the slot of this index is still there, and was found whole."""
+        return self._segments.slots.get(index.slot.number) is index.slot and not index.is_broken
 
     # Frames out.
 

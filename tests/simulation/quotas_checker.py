@@ -171,7 +171,8 @@ class QuotasChecker:
             reached = step.offsets[message.partition]
             # Of what came out before it was killed, a node may have forgotten that it was killed.
             is_passed = message.due_ms <= cursors[message.lane][0]
-            at_most += killed_at >= reached or is_passed
+            is_out = is_passed and bool(judge.produced[message.source])
+            at_most += killed_at >= reached or is_out
             at_least += message.offset < reached and killed_at > gate
         assert at_least <= pending <= at_most, (
             f"{where}: {pending} pending for {topic}, by the log {at_least} to {at_most}"

@@ -324,7 +324,8 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     killed_by = F.coalesce("killed_by", F.lit(1 << 62))
     is_counted = (F.col("topic") == F.col("about")) & (F.col("rank_ms") >= F.col("since_ms"))
     # Of what came out before it was killed, a node may have forgotten that it was killed.
-    may_count = (killed_by >= reached) | (F.col("rank_ms") <= F.col("cursor_ms"))
+    is_out = (F.col("rank_ms") <= F.col("cursor_ms")) & (killed_by >= 0)
+    may_count = (killed_by >= reached) | is_out
     joined = F.broadcast(placed).join(stored, is_counted & (F.col("m_offset") < gate), "left")
     counted = joined.groupBy(*("about", "at_ms", "counted", "offset", "step")).agg(
         F.count_if(F.col("m_offset").isNotNull() & may_count).alias("most"),

@@ -317,8 +317,9 @@ class Mastership:
     def _writer(self, plan: Plan, gates: Sequence[Gate] = ()) -> StepWriter:
         limits, now_ms = self._replica.limits, plan.now_ms
         orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms)
-        self._traced = None if self._options.spans is None else TracedSends(self._commit.producer)
-        return StepWriter(self._context, self._traced or self._commit.producer, plan, orders)
+        sends = self._commit.producer
+        self._traced = TracedSends(sends, self._settings) if self._options.spans else None
+        return StepWriter(self._context, self._traced or sends, plan, orders)
 
     def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
         """Send less, or nothing, to targets whose brokers refused what the checks had let pass, and

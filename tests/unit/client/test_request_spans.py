@@ -1,24 +1,25 @@
 """Spans of a client's requests. Source: docs/guides/tracing.md."""
 
+import asyncio
 import sys
 from typing import Any
 
 import pytest
-from opentelemetry.propagate import get_global_textmap, set_global_textmap
-from opentelemetry.propagators.composite import CompositePropagator
+from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from delayd.bus import Ack
-from delayd.client import Client, schedule_record
+from delayd.client import AsyncClient, Client, NotScheduledError, outbox, schedule_record
 from delayd.client.asking import Ask, ask, ask_cancel
-from delayd.client.driver import Failure, OnOutcome, PlainRecord
+from delayd.client.connection import Connection
+from delayd.client.driver import Failure, NotTakenError, OnOutcome, PlainRecord
 from delayd.client.outbox import Outbox
 from delayd.client.outcomes import Scheduled, Sent
 from delayd.client.request_spans import RequestSpans
+from delayd.client.verdicts import Verdicts
 from delayd.errors import ConfigError
 
 
@@ -67,15 +68,6 @@ class Traced:
         return self.exported.get_finished_spans()
 
 
-@pytest.fixture(autouse=True)
-def propagators() -> Any:
-    """Those of an application that sets none."""
-    before = get_global_textmap()
-    set_global_textmap(CompositePropagator([TraceContextTextMapPropagator()]))
-    yield
-    set_global_textmap(before)
-
-
 def reminder(**options: Any) -> Ask:
     return ask("delayd-buffer", "reminders", b"v", in_="30d", **options)
 
@@ -104,6 +96,47 @@ def test_a_context_that_the_application_wrote_stays() -> None:
     found = [content for name, content in traced.library.sent[0].headers if name == "traceparent"]
     assert found == [b"00-mine"]
     assert len(traced.spans) == 1
+
+
+def test_baggage_stays_at_home() -> None:
+    """It would lie in the buffer for weeks."""
+    token = context.attach(baggage.set_baggage("user.email", "a@b"))
+    traced = Traced(ACKED)
+    traced.send(reminder()).result(0)
+    context.detach(token)
+    names = {name for name, _ in traced.library.sent[0].headers}
+    assert "baggage" not in names and "traceparent" in names
+
+
+def test_a_request_that_no_producer_took_is_an_error() -> None:
+    class Refusing(Library):
+        def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
+            raise NotTakenError("it has a serializer")
+
+    traced = Traced(ACKED)
+    traced.library = Refusing(ACKED)
+    monkeyed = pytest.MonkeyPatch()
+    monkeyed.setattr(outbox, "transacting", lambda _: traced.library)
+    with monkeyed.context(), pytest.raises(NotScheduledError):
+        traced.outbox.send_in(object(), Scheduled, reminder())
+    monkeyed.undo()
+    [span] = traced.spans
+    assert span.status.status_code is StatusCode.ERROR
+
+
+def test_an_async_client_keeps_to_the_applications_trace() -> None:
+    traced = Traced(ACKED)
+
+    async def order() -> Any:
+        connection = Connection(traced.outbox, Verdicts(lambda: None, 1_000))  # type: ignore[arg-type, return-value]
+        with traced.provider.get_tracer("app").start_as_current_span("order") as span:
+            async with AsyncClient.over(connection) as client:
+                await client.schedule("reminders", b"v", in_="30d")
+        return span.get_span_context()
+
+    of_order = asyncio.run(order())
+    span = next(each for each in traced.spans if each.name == "schedule reminders")
+    assert span.parent is not None and span.parent.span_id == of_order.span_id
 
 
 def test_a_request_that_failed_is_an_error() -> None:

@@ -79,7 +79,19 @@ def test_an_index_that_found_damage_is_not_shared(wheel: Wheel, tmp_path: Path) 
     broken = index_of(wheel, 5)
     with pytest.raises(CorruptionError):
         broken.advance(10)
+    assert not wheel.is_current(broken), "nor is it used by who has it already"
     again = index_of(wheel, 5)
     assert again is not broken
     with pytest.raises(CorruptionError):
         again.advance(10)
+
+
+def test_an_index_of_other_frames_than_its_line_says_is_of_no_use_to_anybody(wheel: Wheel) -> None:
+    """It looks complete."""
+    store(wheel, 5)
+    checkpoint(wheel)
+    mine, others = index_of(wheel, 5), index_of(wheel, 5)
+    mine.slot.digest += 1
+    with pytest.raises(CorruptionError):
+        mine.advance(10)
+    assert others.is_complete and not wheel.is_current(others)

@@ -3,20 +3,23 @@
 Source: docs/guides/tracing.md.
 """
 
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from manual_clock import START_MS
-from one_node import OneNode
+from one_node import OneNode, wait_for
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
 from delayd.bus.memory.producer import MemoryProducer
-from delayd.errors import ProducerError
+from delayd.errors import ConfigError, ProducerError
+from delayd.node.delivery import spans
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.flat_step import NEVER, FlatStep
 from delayd.node.delivery.spans import DeliverySpans
@@ -48,6 +51,8 @@ class TracedNode(OneNode):
             self.clock.now_ms += 100
             self.ingest()
             self.step()
+        self.spans.delivered([], 0, 0)
+        wait_for(lambda: not self.spans._waiting)
         return list(self.exported.get_finished_spans())
 
 
@@ -83,8 +88,8 @@ def test_each_of_many_messages_has_a_span(node: TracedNode) -> None:
     for number in range(50):
         node.send("orders", DUE_MS, value=b"%d" % number, more=[SAMPLED])
     node.replica.checkpoint()
-    spans = node.go_on(DUE_MS + 500)
-    assert len(spans) == len(node.read("orders")) == 50
+    found = node.go_on(DUE_MS + 500)
+    assert len(found) == len(node.read("orders")) == 50
 
 
 def test_what_was_not_sampled_or_not_traced_has_none(node: TracedNode) -> None:
@@ -114,6 +119,75 @@ def test_a_step_that_is_aborted_has_none(node: TracedNode, monkeypatch: pytest.M
         raise ProducerError("the connection was lost")
 
     monkeypatch.setattr(MemoryProducer, "commit", refuse)
-    spans = node.go_on(DUE_MS + 1_500)
+    found = node.go_on(DUE_MS + 1_500)
     assert node.failures and len(node.read("orders")) == 1
-    assert len(spans) == 1
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [SAMPLED, ("delayd-fired", b"1")],
+        [SAMPLED, ("delayd-fired", b"1"), ("delayd-attempt", b"x")],
+        [SAMPLED, ("delayd-source", b"0/0"), ("delayd-fired", b"1"), ("delayd-due", b"x")],
+    ],
+)
+def test_a_dead_letter_of_forwarded_headers_is_no_delivery_and_ends_nobody(
+    node: TracedNode, more: list[tuple[str, bytes]]
+) -> None:
+    """A consumer sends on what it got."""
+    node.send("orders", DUE_MS, more=more)
+    node.send("orders", DUE_MS, more=[SAMPLED])
+    found = node.go_on(DUE_MS + 500)
+    assert [span.name for span in found] == ["deliver orders"]
+    assert len(node.read("delayd-dead")) == 1 and not node.failures
+
+
+def test_a_context_that_is_too_long_is_left_out(node: TracedNode) -> None:
+    """It would take minutes to read."""
+    node.send("orders", DUE_MS, more=[SAMPLED, ("tracestate", b"a=1 x" + b" " * 50_000 + b"x")])
+    [span] = node.go_on(DUE_MS + 500)
+    [link] = span.links
+    assert not link.context.trace_state
+
+
+def test_too_many_spans_are_dropped_and_counted(
+    node: TracedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "WAITING_MAX", 2)
+    for _ in range(3):
+        node.send("orders", DUE_MS, more=[SAMPLED])
+    assert node.go_on(DUE_MS + 500) == []
+    assert node.spans.dropped_count == 3 and len(node.read("orders")) == 3
+
+
+def test_a_span_that_cannot_be_made_ends_nobody(
+    node: TracedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no span")
+
+    monkeypatch.setattr(node.spans, "_make", fail)
+    node.send("orders", DUE_MS, more=[SAMPLED])
+    node.send("orders", DUE_MS + 1_000, more=[SAMPLED])
+    assert node.go_on(DUE_MS + 1_500) == []
+    assert len(node.read("orders")) == 2 and not node.failures
+
+
+def test_a_node_ends_though_its_collector_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setattr(spans, "CLOSE_MS", 100)
+        made = DeliverySpans("n")
+        carried = {"traceparent": SAMPLED[1].decode(), "delayd-due": "1", "delayd-source": "0/0"}
+        made.delivered([("orders", carried)] * 2_000, 1, 2)
+        begun = time.monotonic()
+        made.close()
+        assert time.monotonic() - begun < 8, "the exporter itself tries for 10 s"
+
+
+def test_settings_that_are_refused_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
+    with pytest.raises(ConfigError, match="refuses its settings"):
+        DeliverySpans("n")
