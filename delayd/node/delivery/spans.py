@@ -124,6 +124,7 @@ class DeliverySpans:
         """Messages that have no span, because too many waited."""
         self._thread = Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
+        self._ending = Thread(target=self._end, name="spans-end", daemon=True)
 
     def delivered(self, noted: list[Traced], fired_ms: int, committed_ms: int) -> None:
         """Have the spans made of a step that was committed; times are Unix ms."""
@@ -141,9 +142,8 @@ class DeliverySpans:
         """Send what is left, within CLOSE_MS."""
         self._steps.put(None)
         # Its own time-outs are those of the exporter, for each batch.
-        ending = Thread(target=self._end, name="spans-end", daemon=True)
-        ending.start()
-        ending.join(CLOSE_MS / 1_000)
+        self._ending.start()
+        self._ending.join(CLOSE_MS / 1_000)
 
     def _end(self) -> None:
         self._thread.join()
