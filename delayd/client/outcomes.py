@@ -79,6 +79,6 @@ def verdict_of(value: bytes | None) -> Verdict | None:
             source=str(fields["source"]),
             old_due_ms=int(fields["old_due_ms"]) if "old_due_ms" in fields else None,
         )
-    except (ValueError, TypeError, KeyError):
-        return None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None  # an infinite number and a thousand brackets raise the last two
     return None if verdict.verdict in LATER else verdict
