@@ -30,7 +30,7 @@ WITH_REAL_PARTS := tests/conformance tests/integration tests/guides tests/audit
 # Where the native library is built the others run by it; of nodes in Python these ask the most.
 NODES_IN_PYTHON := $(addprefix tests/integration/test_,failover.py ids.py requests.py request_cases.py storm.py messages.py without_transactions.py)
 
-.PHONY: help setup demo test test-long test-full wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels dist image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
+.PHONY: help setup demo test test-long test-full test-clients wheel-kills wheel-damage native-fuzz native-sanitize mutants chaos chaos-smoke chaos-docker wheels dist image image-audit image-tar image-audit-tar servers-tar k8s-test check check-fast sim sim-years coverage docs format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ test-full: setup  ## what a release needs beside `make test`: the rehearsals, an
 	$(BIN)/python -m pytest $(REAL) -m rehearsal $(WITH_REAL_PARTS) tests/unit/node/monitoring/test_api_malformed.py
 	DELAYD_NATIVE=0 $(BIN)/python -m pytest $(REAL) -m "not rehearsal and not long" tests/unit/node tests/unit/wheel tests/simulation $(NODES_IN_PYTHON)
 	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/integration/test_full_disk.py tests/integration/test_zombie_leader.py tests/k8s/test_manifests.py $(ARGS)
+
+test-clients: setup  ## the libraries for Java, Go and Node: the conformance file, and Java's on a real Kafka (Maven)
+	$(BIN)/python -m pytest -v --timeout 1800 tests/unit/client/test_conformance_file.py tests/guides/test_clients.py $(ARGS)
 
 # Where a test of the wheel finds what it shares with others.
 WHEEL_TESTS := PYTHONPATH=tests:tests/unit $(BIN)/python -m

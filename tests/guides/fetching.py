@@ -7,10 +7,11 @@ fetched tries again, and says why it fails.
 from chromium import find_chromium
 from class_archives import archive_kafka, archive_spark
 from guide_programs import PROGRAMS
+from maven import fetch_maven
 
 if __name__ == "__main__":
     # The Java program takes Kafka's jars along.
-    for fetch in (*PROGRAMS.values(), find_chromium, archive_kafka, archive_spark):
+    for fetch in (*PROGRAMS.values(), fetch_maven, find_chromium, archive_kafka, archive_spark):
         try:
             fetch()
         except Exception as error:

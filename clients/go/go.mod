@@ -1,0 +1,3 @@
+module delayd
+
+go 1.24
