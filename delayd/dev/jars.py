@@ -40,6 +40,8 @@ class JarBundle:
     """Of org.apache.kafka, at KAFKA_VERSION."""
     indispensable: tuple[str, ...]
     """Names of jars, without the version."""
+    others: tuple[tuple[str, str, str], ...] = ()
+    """What is fetched beside them: organisation, name and version."""
 
     @property
     def folder(self) -> str:
@@ -56,6 +58,7 @@ class JarBundle:
     def ivy_module(self) -> str:
         """Return what Ivy is to fetch."""
         wanted = [("org.apache.kafka", name, KAFKA_VERSION) for name in self.modules]
+        wanted += self.others
         wanted.append(("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION))
         lines = "".join(
             f'<dependency org="{org}" name="{name}" rev="{version}" conf="default"/>'

@@ -6,12 +6,22 @@ fetched tries again, and says why it fails.
 
 from chromium import find_chromium
 from class_archives import archive_kafka, archive_spark
+from connect_workers import connect_jars
 from guide_programs import PROGRAMS
 from maven import fetch_maven
+from postgres_servers import postgres_binaries
+
+
+def connect_jars_if_needed() -> None:
+    """Kafka Connect and Debezium: without a PostgreSQL nothing uses them."""
+    if postgres_binaries() is not None:
+        connect_jars()
+
 
 if __name__ == "__main__":
+    others = (find_chromium, archive_kafka, archive_spark, connect_jars_if_needed)
     # The Java program takes Kafka's jars along.
-    for fetch in (*PROGRAMS.values(), fetch_maven, find_chromium, archive_kafka, archive_spark):
+    for fetch in (*PROGRAMS.values(), fetch_maven, *others):
         try:
             fetch()
         except Exception as error:

@@ -25,6 +25,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "pausing",
         "debouncing",
         "importing",
+        "outbox",
         "python-client",
         "recurring",
         "second-site",
