@@ -121,6 +121,11 @@ class Application:
         name = f"order-{number}"
         order = f"INSERT INTO orders VALUES ('{name}');"
         match number % 8:
+            case 2:
+                self._expect(name, "schedule", verdict="duplicate")
+                self._expect(name, "schedule", "cancel", verdict="cancelled")
+                twice = [self._schedule(name, FAR)] * 2
+                return transaction(order, *twice, cancel(name))
             case 3:
                 return transaction(order, self._schedule(name, SOON), ends="ROLLBACK")
             case 4:
