@@ -29,6 +29,7 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
         "python-client",
         "recurring",
         "second-site",
+        "serializers",
         "testing",
         "tracing",
     }
