@@ -20,7 +20,7 @@ from installing import only_installer
 from delayd.runtime.cache import cache_directory
 
 CLIENTS = Path(__file__).parents[2] / "clients"
-MODULES = ("java",)
+MODULES = ("java", "spring")
 FOLDER = "maven"
 """In the cache."""
 

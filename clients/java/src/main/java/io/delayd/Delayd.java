@@ -148,7 +148,7 @@ public final class Delayd implements AutoCloseable {
             throw waitInside();
         }
         if (!request.isAnswered) {
-            throw new RequestRefusedException("no receipt may answer this " + request.op
+            throw new RequestRefusedException("no receipt may answer this " + request.op()
                     + ": ask for it with receipts(true), or send it alone");
         }
         request.record(buffer, partitions); // refuses before anything is opened

@@ -26,19 +26,19 @@ final class Outcomes {
         if (CERTAIN.contains(error.getClass())) {
             return notDone(request, error);
         }
-        return new OutcomeUnknownException("the " + request.op + " may be done or not: " + error
+        return new OutcomeUnknownException("the " + request.op() + " may be done or not: " + error
                 + "; repeat it unchanged: with an id a schedule is done once, a cancel gets a true answer",
                 error);
     }
 
     /** Returns the error for a record that Kafka certainly does not have. */
     static NotScheduledException notDone(Request request, Exception error) {
-        return new NotScheduledException("the " + request.op + " is not done: " + error, error);
+        return new NotScheduledException("the " + request.op() + " is not done: " + error, error);
     }
 
     /** Returns the error for a wait that ended without a receipt. */
     static VerdictUnknownException unknown(Request request, String what, Throwable cause) {
-        return new VerdictUnknownException("the outcome of the " + request.op + " is unknown: " + what
+        return new VerdictUnknownException("the outcome of the " + request.op() + " is unknown: " + what
                 + "; ask again: a repeated cancel gets a true answer, and so does a replace with a due time."
                 + " While a transaction of yours is open on the buffer, no verdict can come: end it first",
                 cause);

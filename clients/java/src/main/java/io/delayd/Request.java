@@ -18,7 +18,7 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 public final class Request {
     static final String BUFFER_SUFFIX = "buffer";
 
-    final String op;
+    private final String op;
     /** Null: it has none. */
     final String id;
     /** Whether a receipt answers it, if nothing else tells delayd to write one. */
@@ -155,6 +155,11 @@ public final class Request {
         if (text != null) {
             headers.add(new RecordHeader(name, Grammar.utf8(name, text)));
         }
+    }
+
+    /** Returns the operation: {@code schedule}, {@code cancel} and so on. */
+    public String op() {
+        return op;
     }
 
     /**

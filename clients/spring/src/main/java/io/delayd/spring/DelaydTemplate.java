@@ -1,0 +1,119 @@
+package io.delayd.spring;
+
+import io.delayd.Delayd;
+import io.delayd.DelaydException;
+import io.delayd.Due;
+import io.delayd.Message;
+import io.delayd.Place;
+import io.delayd.Request;
+import io.delayd.Verdict;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.function.Supplier;
+import org.apache.kafka.common.serialization.Serializer;
+import org.springframework.beans.factory.DisposableBean;
+import org.springframework.kafka.core.KafkaTemplate;
+
+/**
+ * Requests to delayd, inside the transaction of the thread if there is one.
+ *
+ * <p>What is sent inside {@code @Transactional}, where the producer factory is transactional, goes
+ * through the producer of that transaction: it counts once that is committed, together with what
+ * {@link KafkaTemplate} sends. Outside it is sent at once.
+ */
+public class DelaydTemplate implements DisposableBean {
+    private final KafkaTemplate<Object, Object> kafka;
+    private final Supplier<Delayd> open;
+    private final DelaydMeters meters;
+    private final Serializer<Object> serializer;
+    private Delayd delayd;
+
+    @SuppressWarnings("unchecked")
+    DelaydTemplate(KafkaTemplate<?, ?> kafka, Supplier<Delayd> open, Serializer<?> serializer,
+            DelaydMeters meters) {
+        this.kafka = (KafkaTemplate<Object, Object>) kafka;
+        this.open = open;
+        this.serializer = (Serializer<Object>) serializer;
+        this.meters = meters;
+    }
+
+    /** Returns the client; connects, and checks the topics, at the first call. */
+    public synchronized Delayd delayd() {
+        if (delayd == null) {
+            delayd = open.get();
+        }
+        return delayd;
+    }
+
+    /** Starts a message whose value the application's serializer writes, as for this target. */
+    public Message message(String topic, Object payload) {
+        return Message.to(topic).value(payload, serializer);
+    }
+
+    /** Schedules a message. */
+    public CompletableFuture<Place> schedule(Message message) {
+        return send(Request.schedule(message));
+    }
+
+    /** Schedules a message in place of what is pending under its id. */
+    public CompletableFuture<Place> replace(Message message) {
+        return send(Request.replace(message));
+    }
+
+    /** Schedules a message of which only the last one counts. */
+    public CompletableFuture<Place> debounce(Message message, Duration maxWait) {
+        return send(Request.debounce(message, maxWait));
+    }
+
+    /** Cancels what is pending under the id. */
+    public CompletableFuture<Place> cancel(String id) {
+        return send(Request.cancel(id));
+    }
+
+    /** Gives what is pending under the id another due time. */
+    public CompletableFuture<Place> reschedule(String id, Due due) {
+        return send(Request.reschedule(id, due));
+    }
+
+    /** Delivers what is pending under the id now. */
+    public CompletableFuture<Place> fire(String id) {
+        return send(Request.fire(id));
+    }
+
+    /** Sends a request, in the transaction of this thread if there is one. */
+    public CompletableFuture<Place> send(Request request) {
+        Delayd client = delayd();
+        CompletableFuture<Place> sent = kafka.inTransaction()
+                ? kafka.execute(producer -> client.in(producer).send(request))
+                : client.send(request);
+        return sent.whenComplete((place, error) ->
+                meters.request(request.op(), error == null ? "sent" : codeOf(error)));
+    }
+
+    /**
+     * Sends a request and waits for its verdict.
+     *
+     * @throws io.delayd.RequestRefusedException inside a transaction: no verdict can come there. Send,
+     *     and ask after the commit: a repeated cancel gets a true answer
+     */
+    public CompletableFuture<Verdict> ask(Request request) {
+        if (kafka.inTransaction()) {
+            throw Delayd.waitInside();
+        }
+        return delayd().ask(request).whenComplete((verdict, error) ->
+                meters.verdict(request.op(), error == null ? verdict.verdict() : codeOf(error)));
+    }
+
+    private static String codeOf(Throwable error) {
+        Throwable cause = error instanceof CompletionException ? error.getCause() : error;
+        return cause instanceof DelaydException known ? known.code() : "error";
+    }
+
+    @Override
+    public synchronized void destroy() {
+        if (delayd != null) {
+            delayd.close();
+        }
+    }
+}
