@@ -269,6 +269,7 @@ def test_the_table_refuses_what_would_become_a_dead_letter(database: Postgres) -
         "(message_id, topic, due, payload) VALUES ('', 't', now(), 'v')",
         "(message_id, topic, due, payload) VALUES ('i', '', now(), 'v')",
         "(message_id, topic, due, payload) VALUES ('i', 't', 'infinity', 'v')",
+        "(message_id, topic, due, payload) VALUES ('i', 't', now(), repeat('v', 900001))",
         "(topic, due, payload) VALUES ('t', now(), 'v')",
         "(message_id, op, topic, due, payload) VALUES ('i', 'fire', 't', now(), 'v')",
         "(message_id, op, topic) VALUES ('i', 'cancel', 't')",

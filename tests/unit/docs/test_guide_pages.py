@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from connect_workers import DEBEZIUM_VERSION
+from registries import APICURIO_VERSION
 
 from delayd.dev.jars import KAFKA_VERSION
 
@@ -45,6 +47,13 @@ def test_a_page_shows_its_program_as_it_is_run(language: str) -> None:
 
 def test_the_java_page_names_the_client_that_is_run() -> None:
     assert f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}`" in (GUIDES / "java.md").read_text()
+
+
+def test_the_pages_of_connect_and_registries_name_the_versions_that_are_run() -> None:
+    outbox = (GUIDES / "outbox.md").read_text()
+    assert f"Kafka Connect {KAFKA_VERSION}, Debezium {DEBEZIUM_VERSION}," in outbox
+    registry = f"Registry {APICURIO_VERSION.removesuffix('.Final')},"
+    assert registry in (GUIDES / "serializers.md").read_text()
 
 
 def test_the_go_page_names_the_client_that_is_run() -> None:
