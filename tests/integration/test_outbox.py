@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 from clusters import TestCluster
+from confluent_kafka import Producer
 from connect_workers import ConnectWorker
 from nodes import NodeProcess, running, wait_for
 from postgres_servers import Postgres, postgres_server
@@ -258,6 +259,51 @@ def test_bytes_arrive_as_they_are(cluster: TestCluster, database: Postgres, tmp_
         wait_for(lambda: sent_to(cluster).total() == 1, "the request is in the buffer")
     records = all_of(cluster.bootstrap, cluster.buffer, PARTITIONS)
     assert [record.value for record in records if record.key == b"order-1"] == [b"\x00\xff\n"]
+
+
+def poll(cluster: TestCluster, database: Postgres, *, dies: bool) -> int:
+    """One round of the guide's recipe for polling, up to the deletion if it dies. Return how many
+    rows it has sent."""
+    [query] = re.findall(r"^ +(SELECT \* FROM delayd_outbox .*)$", GUIDE.read_text(), re.M)
+    rows = json.loads(database.run(f"SELECT coalesce(json_agg(r), '[]') FROM ({query}) r"))
+    names = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{cluster.name}-poll"}
+    producer = Producer({**names, "partitioner": "murmur2_random"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for row in rows:
+        columns = {"id": "message_id", "op": "op", "topic": "topic", "due": "due"}
+        headers = {f"delayd-{name}": row[column] for name, column in columns.items()}
+        given = [(name, value) for name, value in headers.items() if value is not None]
+        producer.produce(cluster.buffer, row["payload"], row["message_id"], headers=given)
+    producer.commit_transaction()
+    if rows and not dies:
+        numbers = ", ".join(str(row["id"]) for row in rows)
+        database.run(f"DELETE FROM delayd_outbox WHERE id IN ({numbers})")
+    return len(rows)
+
+
+def test_what_a_poller_sends_again_counts_once(cluster: TestCluster, database: Postgres) -> None:
+    target = cluster.target("reminders", PARTITIONS)
+    with running([cluster.node(0)]) as node:
+        for number in range(20):
+            database.run(insert(f"due-{number}", target, "now()", "v", "replace"))
+            kept = transaction(insert(f"off-{number}", target, FAR, "v", "replace"))
+            database.run(kept + transaction(cancel(f"off-{number}")))
+        for dying in (40, 20):
+            assert poll(cluster, database, dies=True) == dying
+            wait_for(
+                lambda: len(all_of(cluster.bootstrap, target, PARTITIONS)) == 20, "all is delivered"
+            )
+            assert poll(cluster, database, dies=False) == dying
+        assert poll(cluster, database, dies=False) == 0
+        answers = 2 * (40 + 20)
+        wait_for(lambda: verdicts_of(cluster).total() == answers, "each request is answered")
+        wait_for(lambda: pending_on(node) == 0, "all is delivered or cancelled")
+    found = all_of(cluster.bootstrap, target, PARTITIONS)
+    wanted = {f"due-{number}".encode() for number in range(20)}
+    assert Counter(record.key for record in found) == Counter(wanted)
+    cancelled = {(f"off-{number}", "cancelled"): 2 for number in range(20)}
+    assert verdicts_of(cluster) >= Counter(cancelled)
 
 
 def test_the_table_refuses_what_would_become_a_dead_letter(database: Postgres) -> None:
