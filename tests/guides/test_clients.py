@@ -63,7 +63,7 @@ def test_java_runs_each_case_of_the_conformance_file(maven_run: MavenRun) -> Non
     assert maven_run.by_class["ConformanceTest"] == Counts(CASE_COUNT, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["RealKafkaTest", "RealSpringTest"])
+@pytest.mark.parametrize("name", ["RealKafkaTest", "RealOrdersTest", "RealSpringTest"])
 def test_the_libraries_of_java_run_on_a_real_kafka(maven_run: MavenRun, name: str) -> None:
     counts = maven_run.by_class[name]
     assert counts.tests > 0 and counts == Counts(counts.tests, 0, 0)

@@ -12,7 +12,16 @@ from delayd.dev.jars import KAFKA_VERSION
 
 GUIDES = Path(__file__).parents[3] / "docs" / "guides"
 EXAMPLES = GUIDES / "examples"
+CLIENTS = GUIDES.parents[1] / "clients"
 PROGRAMS = {"java": "Reminders.java", "go": "main.go", "node": "reminders.js"}
+SHOWN_BEFORE = {
+    "java": (
+        CLIENTS / "java" / "src" / "test" / "java" / "orders" / "Orders.java",
+        CLIENTS / "spring" / "src" / "test" / "resources" / "application.yaml",
+        CLIENTS / "spring" / "src" / "test" / "java" / "orders" / "OrderService.java",
+    )
+}
+"""Examples of libraries, which test_clients.py in tests/guides runs."""
 
 
 def test_each_example_has_a_page_and_each_page_an_example() -> None:
@@ -42,7 +51,8 @@ def test_each_example_has_a_page_and_each_page_an_example() -> None:
 def test_a_page_shows_its_program_as_it_is_run(language: str) -> None:
     page = (GUIDES / f"{language}.md").read_text()
     blocks = re.findall(r"^```\w+\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    assert blocks == [(EXAMPLES / language / PROGRAMS[language]).read_text()]
+    shown = (*SHOWN_BEFORE.get(language, ()), EXAMPLES / language / PROGRAMS[language])
+    assert blocks == [file.read_text() for file in shown]
 
 
 def test_the_java_page_names_the_client_that_is_run() -> None:
