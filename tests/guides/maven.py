@@ -28,8 +28,9 @@ RUN_TIMEOUT_S = 600
 """A first run fetches 80 MB."""
 
 OF_THE_NETWORK = re.compile(
-    r"Could not transfer (?:artifact|metadata)|UnknownHostException|Connect(?:ion)? timed out"
-    r"|Connection (?:refused|reset)|Network is unreachable|No route to host"
+    r"Could not transfer (?:artifact|metadata).*(?:UnknownHostException|[Uu]nknown host|[Tt]imed out"
+    r"|Temporary failure in name resolution|Connection (?:refused|reset)|Network is unreachable"
+    r"|No route to host|status(?: code)?: (?:429|5[0-9][0-9]))"
 )
 """What Maven says if a repository cannot be reached. What one has not, it "could not find"."""
 
@@ -67,9 +68,9 @@ def maven_test(env: Mapping[str, str]) -> MavenRun:
         work = folder / "clients"
         _copy_sources(work)
         fetched = folder / f"fetched-{_digest_of_poms()}"
-        offline = ("-o",) if fetched.exists() else ()
+        mode = "-o" if fetched.exists() else "-U"  # -U: what failed once is asked for again
         done = subprocess.run(
-            [maven, "-q", "-B", *offline, f"-Dmaven.repo.local={folder / 'repository'}", "test"],
+            [maven, "-q", "-B", mode, f"-Dmaven.repo.local={folder / 'repository'}", "test"],
             cwd=work,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
@@ -83,7 +84,7 @@ def maven_test(env: Mapping[str, str]) -> MavenRun:
         ended_well = done.returncode == 0
         if ended_well:
             fetched.touch()
-        elif (trouble := OF_THE_NETWORK.search(done.stdout)) and not offline:
+        elif mode == "-U" and (trouble := OF_THE_NETWORK.search(done.stdout)):
             raise MavenMissingError(f"Maven fetches nothing: {_line_at(done.stdout, trouble)}")
         return MavenRun(ended_well, done.stdout[-8000:], _reports(work))
 
