@@ -28,9 +28,9 @@ RUN_TIMEOUT_S = 600
 """A first run fetches 80 MB."""
 
 OF_THE_NETWORK = re.compile(
-    r"Could not transfer (?:artifact|metadata).*(?:UnknownHostException|[Uu]nknown host|[Tt]imed out"
-    r"|Temporary failure in name resolution|Connection (?:refused|reset)|Network is unreachable"
-    r"|No route to host|status(?: code)?: (?:429|5[0-9][0-9]))"
+    r"Could not transfer (?:artifact|metadata).*(?:UnknownHostException|[Uu]nknown host"
+    r"|[Tt]imed out|Temporary failure in name resolution|Connection (?:refused|reset)"
+    r"|Network is unreachable|No route to host|status(?: code)?: (?:429|5[0-9][0-9]))"
 )
 """What Maven says if a repository cannot be reached. What one has not, it "could not find"."""
 
