@@ -121,6 +121,18 @@ class QuotaError(DelaydError):
     code = "quota"
 
 
+class ReshardError(DelaydError):
+    """The number of shards could not be changed."""
+
+    code = "reshard"
+
+
+class ShardsChangedError(DelaydError):
+    """The cluster has, or is getting, another number of shards than this program began with."""
+
+    code = "shards-changed"
+
+
 class MoveError(DelaydError):
     """Messages cannot be moved to another cluster as things are; what was moved stays moved."""
 

@@ -28,6 +28,7 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
                        frame is)
     verdict.py         what came of a cancel or a replace
     shards.py          parts of the buffer with masters of their own, and their joint frontier
+    resharding.py      more shards, or fewer: what becomes of their frontiers
     smoothing.py       when a message may go out whose target takes only so many a second, or is
                        paused (holds.py: what orders make of that; drain.py: how a pause ends)
     quotas.py          when a topic has as many pending messages as it may, and what is refused

@@ -28,6 +28,9 @@ QUOTAS: Final = "quotas"
 them would forget them."""
 SHARDS: Final = "shards"
 """The frontier is that of one of several shards: who does not know them would deliver all."""
+RESHARDING: Final = "resharding"
+"""The number of shards is about to change (`replication.resharding`): who does not know it would go
+on."""
 
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
@@ -35,6 +38,7 @@ FEATURES: Final[Mapping[str, str]] = {
     HOLDS: "0.2.0",
     QUOTAS: "0.2.0",
     SHARDS: "0.2.0",
+    RESHARDING: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

@@ -11,6 +11,7 @@ Source: docs/design/frontier.md.
 """
 
 from dataclasses import dataclass, replace
+from math import lcm
 
 from replication.rank import START, Rank
 
@@ -71,11 +72,28 @@ class Frontier:
         """Return True if no component of (K, O, R) is beyond the other's: then the other covers
         whatever this one covers."""
         return (
-            (self.shard, self.shards) == (other.shard, other.shards)
-            and all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
+            self._stands_within(other)
             and all(o <= q for o, q in zip(self.offsets, other.offsets, strict=True))
             and all(r <= s for r, s in zip(self.own_writes, other.own_writes, strict=True))
         )
+
+    def _stands_within(self, other: "Frontier") -> bool:
+        """Return True if no K is beyond the other's; of joint ones by partition, which may have
+        been shared out among more or fewer shards."""
+        if (self.shard, self.shards) == (other.shard, other.shards):
+            return all(k <= j for k, j in zip(self.cursors, other.cursors, strict=True))
+        if not (self._is_of_all and other._is_of_all):
+            return False
+        # Partitions that are a multiple of both numbers apart have the same shards in both.
+        return all(
+            k <= j
+            for partition in range(min(lcm(self.shards, other.shards), len(self.offsets)))
+            for k, j in zip(self.cursors_of(partition), other.cursors_of(partition), strict=True)
+        )
+
+    @property
+    def _is_of_all(self) -> bool:
+        return self.shard == ALL_SHARDS or (self.shard, self.shards) == (0, 1)
 
     def precedes(self, other: "Frontier") -> bool:
         """Return True if `other` may follow: no component lower, and a higher step."""

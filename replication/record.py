@@ -29,6 +29,10 @@ One JSON object in UTF-8, key `shard-<n>`:
                 (`replication.holds`); absent where there is none
     quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms]} of topics that have
                 one (`replication.quotas`); absent where there is none
+    rest_ms     no step passes this time: shards come to rest (`replication.resharding`); absent
+                where none does
+    resharding  how many shards the cluster is to have: nobody goes on from this record; absent
+                where that does not change
 
 A reader refuses a format or a feature that it does not know: to guess at a frontier loses or
 doubles messages. A field that it does not know, and that no feature stands for, is optional: the
@@ -52,6 +56,7 @@ from replication.features import (
     HOLDS,
     MOVED,
     QUOTAS,
+    RESHARDING,
     SHARDS,
     refuse_unknown,
     rules_feature,
@@ -77,7 +82,7 @@ _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
         *("counts", "digest", "settings", "barriers", "moved", "smoothing", "holds"),
-        "quotas",
+        *("quotas", "rest_ms", "resharding"),
     }
 )
 
@@ -130,6 +135,10 @@ class FrontierRecord:
     """By topic: its pause, until what has waited is out."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """By topic: how many messages may be pending, and whether requests are refused."""
+    rest_ms: int = 0
+    """The time that no step of the shard passes, Unix ms; 0 if there is none."""
+    resharding: int = 0
+    """How many shards there will be: this is the last record of the shard as it was; 0 if not."""
 
     @property
     def rules(self) -> Rules:
@@ -143,6 +152,7 @@ class FrontierRecord:
         names += [HOLDS] if self.holds else []
         names += [QUOTAS] if self.quotas else []
         names += [SHARDS] if self.frontier.shards > 1 else []
+        names += [RESHARDING] if self.rest_ms or self.resharding else []
         if self.barriers:
             names.append(BARRIERS)
             names += sorted({rules_feature(barrier.version) for barrier in self.barriers})
@@ -185,6 +195,10 @@ def encode(record: FrontierRecord) -> bytes:
         fields["holds"] = record.holds
     if record.quotas:
         fields["quotas"] = record.quotas
+    if record.rest_ms:
+        fields["rest_ms"] = record.rest_ms
+    if record.resharding:
+        fields["resharding"] = record.resharding
     settings = f',"settings":{_settings_text(record.settings)}'
     smoothing = f',"smoothing":{_compact(record.smoothing)}' if record.smoothing else ""
     return f"{_compact(fields)[:-1]}{settings}{smoothing}}}".encode()
@@ -197,20 +211,7 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
         fields = json.loads(value)
         _refuse_unknown_needs(fields)
         settings = _settings(_compact(fields["settings"]))
-        shard = _whole(fields["shard"])
-        parts = settings.shards if shard == ALL_SHARDS else 1
-        cursors = [_rank(fields["cursor"])] * (parts * settings.lanes)
-        for lane, cursor in fields["lanes"].items():
-            cursors[int(lane)] = _rank(cursor)
-        frontier = Frontier(
-            shard=shard,
-            cursors=tuple(cursors),
-            offsets=tuple(map(_whole, fields["offsets"])),
-            own_writes=tuple(map(_whole, fields["own_writes"])),
-            term=_whole(fields["term"]),
-            step=_whole(fields["step"]),
-            shards=settings.shards,
-        )
+        frontier = _frontier(fields, settings)
         if not len(frontier.offsets) == len(frontier.own_writes) == settings.partitions:
             raise FrontierFormatError("offsets do not match the number of partitions")
         record = FrontierRecord(
@@ -225,6 +226,8 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             },
             barriers=tuple(Barrier(*map(_whole, each)) for each in fields.get("barriers", ())),
             moved=str(fields.get("moved", "")),
+            rest_ms=_whole(fields.get("rest_ms", 0)),
+            resharding=_whole(fields.get("resharding", 0)),
             **_of_topics(fields),
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():
@@ -250,6 +253,23 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
         RecursionError,
     ) as error:
         raise FrontierFormatError(f"not a frontier record: {error!r}") from error
+
+
+def _frontier(fields: Mapping[str, Any], settings: Settings) -> Frontier:
+    shard = _whole(fields["shard"])
+    parts = settings.shards if shard == ALL_SHARDS else 1
+    cursors = [_rank(fields["cursor"])] * (parts * settings.lanes)
+    for lane, cursor in fields["lanes"].items():
+        cursors[int(lane)] = _rank(cursor)
+    return Frontier(
+        shard=shard,
+        cursors=tuple(cursors),
+        offsets=tuple(map(_whole, fields["offsets"])),
+        own_writes=tuple(map(_whole, fields["own_writes"])),
+        term=_whole(fields["term"]),
+        step=_whole(fields["step"]),
+        shards=settings.shards,
+    )
 
 
 def _of_topics(fields: Mapping[str, Any]) -> dict[str, Any]:

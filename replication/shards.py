@@ -78,14 +78,16 @@ def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
         frontier=joint_frontier([part.frontier for part in parts]),
         counts=StepCounts(*map(sum, counts)),
         digest=sum(part.digest for part in parts),
-        settings=_joint_settings([part.settings for part in parts]),
+        settings=joint_settings([part.settings for part in parts]),
         smoothing={},
         barriers=tuple(sorted(chain.from_iterable(part.barriers for part in parts))),
-        holds={topic: _joint_hold(topic, parts) for topic in topics},
+        rest_ms=max(part.rest_ms for part in parts),
+        resharding=max(part.resharding for part in parts),
+        holds={topic: joint_hold(topic, parts) for topic in topics},
     )
 
 
-def _joint_settings(parts: Sequence[Settings]) -> Settings:
+def joint_settings(parts: Sequence[Settings]) -> Settings:
     """Return the settings as the first shard's master writes them, with all keys that any of the
     masters' may have signed by before: until when, at the latest. Who signs by another key now than
     the first shard's master may do so for long."""
@@ -105,7 +107,7 @@ def _joint_settings(parts: Sequence[Settings]) -> Settings:
     return replace(first, keys_before=tuple(f"{key}/{until_ms}" for until_ms, key in kept))
 
 
-def _joint_hold(topic: str, parts: Sequence[FrontierRecord]) -> Hold:
+def joint_hold(topic: str, parts: Sequence[FrontierRecord]) -> Hold:
     """Return how long a topic is paused anywhere, and the rate of all that go on with it. Its order
     is that of the first of them."""
     holds = [part.holds[topic] for part in parts if topic in part.holds]

@@ -79,7 +79,7 @@ def _lie(send: Send, topic: str, told: Told) -> None:
 
 def break_it(is_on: IsOn) -> None:
     """Prepare every sabotage in this process; each works whenever it is on."""
-    from delayd.node.delivery import mastership
+    from delayd.node.delivery import grant, mastership
 
     _tamper(is_on)
     _read_late(is_on)
@@ -88,8 +88,8 @@ def break_it(is_on: IsOn) -> None:
     # No successor fences a master; it has no deadline, and ignores the terms of others.
     unfenced = partial(_instead, lambda: is_on(Sabotage.UNFENCED))
     unfenced(mastership, "transactional_id", lambda _, cluster, *_shard: f"{cluster}-{uuid4().hex}")
-    unfenced(mastership.Grant, "is_valid", lambda *_told: True)
-    unfenced(mastership.Grant, "is_live", lambda *_told: True)
+    unfenced(grant.Grant, "is_valid", lambda *_told: True)
+    unfenced(grant.Grant, "is_live", lambda *_told: True)
     unfenced(mastership.Mastership, "_watch", lambda *_told: None)
 
 

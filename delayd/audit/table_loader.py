@@ -262,7 +262,11 @@ class _Reading:
         self, targets: Sequence[Span], receipts: Span, letters: Span, frontier: Span
     ) -> dict[str, DataFrame]:
         """Return the tables of what came out, by their names in Tables."""
-        frontiers = partial(frontiers_of, shards=self._seen.record.settings.shards)
+        frontiers = partial(
+            frontiers_of,
+            shards=self._seen.record.settings.shards,
+            may_be_resharded=frontier.partitions > 1,
+        )
         wanted: dict[str, tuple[StructType, Sequence[Span], str, Narrow]] = {
             "deliveries": (DELIVERIES, targets, "target", deliveries_of),
             "receipts": (RECEIPTS, [receipts], "receipts", receipts_of),

@@ -208,6 +208,10 @@ class Cluster(Protocol):
     ) -> bool:
         """Create a topic and wait until it can be used; False if it existed."""
 
+    def add_partitions(self, topic: str, partitions: int, timeout_ms: int) -> bool:
+        """Give a topic so many partitions in all and wait until they can be used; False if it had
+        as many, or more. TopicMismatchError if it does not exist, or Kafka refuses."""
+
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
         """Return the first offset still in the log, by partition."""
 

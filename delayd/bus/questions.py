@@ -175,6 +175,17 @@ class BrokerCluster(ABC, Generic[Q]):
                 return True
             question.pause("no leader yet")
 
+    def add_partitions(self, topic: str, partitions: int, timeout_ms: int) -> bool:
+        question = self._question(f"adding partitions to {topic}", timeout_ms)
+        if len(self._leaders_of(topic, question)) >= partitions:
+            return False
+        self._add_partitions(topic, partitions, question)
+        while True:
+            leaders = self._leaders(topic, question) or {}
+            if len(leaders) >= partitions and min(leaders.values()) >= 0:
+                return True
+            question.pause("no leader yet")
+
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
         """See the port; TopicMismatchError if the topic does not exist."""
         return self._offsets(topic, timeout_ms, EARLIEST, committed=False)
@@ -235,6 +246,10 @@ class BrokerCluster(ABC, Generic[Q]):
         question: Q,
     ) -> bool:
         """Have a topic created; return False if it existed."""
+
+    @abstractmethod
+    def _add_partitions(self, topic: str, partitions: int, question: Q) -> None:
+        """Have a topic get so many partitions, unless it has as many by now."""
 
     @abstractmethod
     def _survey(self, names: list[str], question: Q, patience_ms: int) -> Survey:

@@ -11,7 +11,12 @@ from typing import NamedTuple
 import structlog
 
 from delayd.bus import Bus, Position, Record
-from delayd.errors import BufferPositionError, FrontierError, KafkaUnreachableError
+from delayd.errors import (
+    BufferPositionError,
+    FrontierError,
+    KafkaUnreachableError,
+    ShardsChangedError,
+)
 from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
 from replication.settings import AT_LEAST_ONCE
 from replication.shards import joint_record
@@ -38,7 +43,13 @@ class SeenFrontier(NamedTuple):
 
 def joint_seen(parts: Sequence[SeenFrontier]) -> SeenFrontier:
     """Return the joint frontier of all shards, from the newest of each in order. Its offset counts
-    the records of all, its time is that of the last."""
+    the records of all, its time is that of the last. Raises ShardsChangedError if they do not say
+    that there are as many."""
+    if any(part.record.settings.shards != len(parts) for part in parts):
+        raise ShardsChangedError(
+            f"the number of shards changes: there were {len(parts)}",
+            remedy="run this again in a moment",
+        )
     if len(parts) == 1:
         return parts[0]
     return SeenFrontier(

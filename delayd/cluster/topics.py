@@ -205,29 +205,27 @@ def _checked(settings: Settings, states: Mapping[str, TopicState]) -> Settings:
 def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFrontier | None:
     """Return the last committed frontier record, joint if there are several shards; None if the
     topic is absent or empty. FrontierError if it lacks that of a shard."""
-    first, _ = read_frontier(bus, topic, timeout_ms)
-    if first is None:
-        return None
-    parts = [first]
-    for shard in range(1, first.record.settings.shards):
-        # The markers of the transaction that wrote the first of all do not come at one moment.
-        seen = _soon(partial(read_frontier, bus, topic, timeout_ms, shard))
-        if seen is None:
-            raise FrontierError(
-                f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
-                remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
-            )
-        parts.append(seen)
-    return joint_seen(parts)
-
-
-def _soon(read: Callable[[], tuple[SeenFrontier | None, int]]) -> SeenFrontier | None:
-    """Return a frontier once it can be read; None if it cannot for SETTLE_MS."""
     clock, pause = SystemClock(), threading.Event()
     deadline_ms = clock.monotonic_ms() + SETTLE_MS
-    while (seen := read()[0]) is None and clock.monotonic_ms() < deadline_ms:
+    while True:
+        first, _ = read_frontier(bus, topic, timeout_ms)
+        if first is None:
+            return None
+        shards = first.record.settings.shards
+        parts = [first, *(read_frontier(bus, topic, timeout_ms, n)[0] for n in range(1, shards))]
+        found = [part for part in parts if part is not None]
+        is_whole = {part.record.settings.shards for part in found} == {len(found)} == {shards}
+        # The markers of a transaction that writes to several partitions do not come at one moment.
+        if is_whole or clock.monotonic_ms() >= deadline_ms:
+            break
         pause.wait(SETTLE_POLL_MS / 1000)
-    return seen
+    if len(found) < shards:
+        shard = parts.index(None)
+        raise FrontierError(
+            f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
+            remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
+        )
+    return joint_seen(found)
 
 
 def read_frontier(

@@ -84,6 +84,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "app",
         "Limit how many messages are pending for a target topic.",
     ),
+    "shards": Command(
+        "delayd.commands.shards",
+        "app",
+        "Give a running cluster more shards, or fewer, for more masters.",
+    ),
     "show": Command(
         "delayd.commands.knowing",
         "show",

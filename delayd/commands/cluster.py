@@ -47,8 +47,8 @@ Shards = Annotated[
     typer.Option(
         min=1,
         max=SHARDS_MAX,
-        help="Parts of the buffer with masters of their own: a divisor of --partitions. It cannot "
-        "be changed yet.",
+        help="Parts of the buffer with masters of their own: a divisor of --partitions. `delayd "
+        "shards set` changes it.",
     ),
 ]
 ReplicationFactor = Annotated[

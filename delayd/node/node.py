@@ -29,8 +29,8 @@ from delayd.errors import (
     DelaydError,
     DiskError,
     ExitCode,
+    ShardsChangedError,
     TopicMismatchError,
-    WheelDiffersError,
 )
 from delayd.node.cancel_on.bridge import CancelBridge
 from delayd.node.comparing.service import Comparisons
@@ -40,7 +40,7 @@ from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.delivery.spans import DeliverySpans
 from delayd.node.disk_opening import note_end_of_wheel, open_disk
 from delayd.node.election.control_loop import ControlLoop
@@ -58,16 +58,16 @@ from delayd.node.kafka_health import KafkaHealth
 from delayd.node.monitoring.api.services import services_of
 from delayd.node.monitoring.http import AdminServer, build_app
 from delayd.node.monitoring.node_view import NodeView
-from delayd.node.repairing.log_proof import log_lack_of
+from delayd.node.repairing.log_proof import lack_now, log_lack_of
 from delayd.node.repairing.repairer import WheelRepairer
 from delayd.node.repairing.turn import Turn
 from delayd.node.replica.ingest_loop import IngestLoop
 from delayd.node.replica.room import RoomState
+from delayd.node.settling import enter_settled
 from delayd.node.snapshots.donor import Donor
 from delayd.node.startup_checks import (
     check_guarantee,
     check_rates,
-    enter_cluster,
     heavy_batches_end,
     note_slow_brokers,
     takes_heavy_batches,
@@ -139,8 +139,17 @@ def _open_admin(config: NodeConfig, coordination: Coordination, view: NodeView) 
 
 
 async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
-    """Run a node as `run_node` does, once etcd has answered."""
-    seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
+    """Run a node as `run_node` does, once etcd has answered; anew when the cluster gets other
+    shards."""
+    while True:
+        try:
+            return await _run_once(surroundings, config, bus)
+        except ShardsChangedError as changed:
+            log.info("node_begins_anew", node=config.node, why=changed.message)
+
+
+async def _run_once(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
+    seen = await asyncio.to_thread(enter_settled, bus, surroundings, config)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
     check_rates(config, seen.record)
@@ -154,17 +163,17 @@ async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) 
     except CopyIsFasterError as faster:
         assert fetcher is not None, "only a fetcher weighs"
         await fetcher.fetch_instead(bus, seen.record.settings, faster.choice)
-        return await run_node_in(surroundings, config, bus)
+        return await _run_once(surroundings, config, bus)
     except (CorruptionError, BufferTrimmedError) as error:
         if may_give_back(config.data_dir):
             # A repair comes to nothing: the wheel that it was to replace is good but for a few.
             want_back(config.data_dir, error.message)
-            return await run_node_in(surroundings, config, bus)
+            return await _run_once(surroundings, config, bus)
         if fetcher is None or config.on_damage == "stop":
             raise
         await fetcher.fetch(bus, seen.record.settings, error)
         # It may have taken hours.
-        seen = await asyncio.to_thread(enter_cluster, bus, surroundings.coordination, config)
+        seen = await asyncio.to_thread(enter_settled, bus, surroundings, config)
         node = Node(config, surroundings, bus, seen)
     return await node.run()
 
@@ -324,25 +333,16 @@ class Node:
     def _new_comparisons(self) -> Comparisons:
         config, to_loop = self._config, self._loop.call_soon_threadsafe
         timeout_ms = int(config.connect_timeout_s * 1000)
-        log_lack = log_lack_of(
-            self._bus, config.cluster_key.get_secret_value(), self._clock, timeout_ms
-        )
-
-        def lack_now() -> str | None:
-            newest = self._replica.newest
-            try:
-                return "no frontier has been read yet" if newest is None else log_lack(newest)
-            except DelaydError as error:
-                return error.message  # Now; it is asked again.
-
+        key = config.cluster_key.get_secret_value()
+        log_lack = log_lack_of(self._bus, key, self._clock, timeout_ms)
         repairer = WheelRepairer(
             config.data_dir,
             Turn(self._surroundings.coordination, config.node),
             self._clock,
             node=config.node,
             spare_bytes=config.disk_free_min_bytes,
-            log_lack=lack_now,
-            end=lambda error: to_loop(self._end_to_repair, error),
+            log_lack=lambda: lack_now(log_lack, self._replica.newest),
+            end=lambda error: to_loop(self._end_in_order, error, "node_ends_to_repair"),
             is_master=lambda: self._delivery.loops[0].is_delivering,
             may_begin=config.on_difference == "repair",
         )
@@ -370,14 +370,14 @@ class Node:
         self._comparisons.start()
         self._cancel_bridge.start()
         control = asyncio.create_task(self._control.run())
-        watch = asyncio.create_task(self._watch_kafka())
-        probing = asyncio.create_task(self._probes.run())
-        hearing = asyncio.create_task(self._hear())
+        beside = [asyncio.create_task(each) for each in (self._watch_kafka(), self._probes.run())]
+        if self._surroundings.watches_ingest:
+            beside.append(asyncio.create_task(self._ingest_watch.run()))
         ending = asyncio.create_task(self._ending.wait())
         log.info("node_started", node=self._config.node, ingested=list(self._replica.ingested))
         await asyncio.wait({control, ending, admin_task}, return_when=asyncio.FIRST_COMPLETED)
         log.info("node_stopping", node=self._config.node)
-        for task in (watch, probing, hearing, ending):
+        for task in (*beside, ending):
             task.cancel()
         if not control.done():
             self._control.shut_down()
@@ -408,6 +408,9 @@ class Node:
 
     def _fail(self, error: BaseException) -> None:
         """Resign and end: a thread met an error that the node must not survive."""
+        if isinstance(error, ShardsChangedError):
+            self._end_in_order(error, "node_ends_with_its_shards")
+            return
         if self._failure is None:
             self._failure = error
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
@@ -424,10 +427,10 @@ class Node:
         self._control.fault(reason)
         self._ending.set()
 
-    def _end_to_repair(self, error: WheelDiffersError) -> None:
+    def _end_in_order(self, error: DelaydError, event: str) -> None:
         """End in order, with this error: a master finishes its step and resigns."""
         self._failure = self._failure or error
-        log.warning("node_ends_to_repair", why=error.message)
+        log.warning(event, why=error.message)
         self._ending.set()
 
     def _progress_commit(self, frontier_log: FrontierLog, grant: Grant) -> StepCommit:
@@ -440,10 +443,6 @@ class Node:
             frontier_log,
             self._clock,
         )
-
-    async def _hear(self) -> None:
-        if self._surroundings.watches_ingest:
-            await self._ingest_watch.run()
 
     async def _watch_kafka(self) -> None:
         """End the node when Kafka lacks what it needs."""

@@ -20,7 +20,7 @@ from delayd.request.internal import BufferRecord, check_proof, signed
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits
 from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order
-from replication.shards import home_in, shard_of
+from replication.shards import home_in
 from replication.smoothing import RATE_MAX
 
 HOLD: Final = "delayd-hold"
@@ -53,10 +53,9 @@ def parse_hold(record: Record, limits: RequestLimits) -> Request:
     problem = "it is not as this version writes it" if order is None else None
     if order is not None:
         problem = problem_of(order, limits)
-        shard = shard_of(record.partition, limits.shards)
-        if home_in(order.topic, shard, limits.shards, limits.partitions) != record.partition:
-            problem = "it belongs to another partition"
-        elif abs(record.append_ms - order.at_ms) > ORDER_AGE_MS_MAX:
+        # How many shards there are decides nothing here: there may come to be others. Whichever
+        # shard has the partition obeys.
+        if abs(record.append_ms - order.at_ms) > ORDER_AGE_MS_MAX:
             problem = (
                 f"it was given at {order.at_ms} and appended at {record.append_ms}, more than"
                 f" {ORDER_AGE_MS_MAX} ms apart: it is a copy, or a clock is wrong"

@@ -65,8 +65,6 @@ def parse_quota(record: Record, limits: RequestLimits) -> Request:
     problem = "it is not as this version writes it" if said is None else None
     if said is not None:
         problem = _problem_there(said, record, limits)
-        if limits.shards > 1:
-            problem = "the cluster has several shards, and quotas know one only"
     if said is None or problem is not None:
         raise RefusedError(Reason.BAD_PROOF, f"the quota {quoted(text)} is refused: {problem}")
     if isinstance(said, Gate):

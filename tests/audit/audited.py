@@ -105,7 +105,13 @@ def _others_of(tables: Tables, history: History, *, ordered: bool) -> list[Row]:
 def _frontiers(tables: Tables, history: History) -> DataFrame:
     rows = history.rows("frontier")
     spark = tables.logged.sparkSession
-    return kept(frontiers_of(table_of(spark, RECORDS, rows), history.bounds.shards))
+    return kept(
+        frontiers_of(
+            table_of(spark, RECORDS, rows),
+            history.bounds.shards,
+            may_be_resharded=history.bounds.shards > 1,
+        )
+    )
 
 
 def marks(tables: Tables) -> dict[str, int]:

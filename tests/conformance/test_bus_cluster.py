@@ -37,6 +37,22 @@ def test_topics_are_created_once(desk: Desk) -> None:
     assert not create()
 
 
+def test_partitions_are_added_once_and_keep_what_is_there(desk: Desk) -> None:
+    """docs/design/shards.md, More or fewer."""
+    topic = desk.topic(partitions=2)
+    desk.commit(topic, b"kept")
+    assert desk.cluster.add_partitions(topic, 5, TIMEOUT_MS)
+    [state] = desk.cluster.describe([topic], TIMEOUT_MS).values()
+    assert len(state.partitions) == 5
+    assert desk.cluster.start_offsets(topic, TIMEOUT_MS) == dict.fromkeys(range(5), 0)
+    assert [r.value for r in read(desk.consumer(topic), 1)] == [b"kept"]
+    for fewer in (5, 3):
+        assert not desk.cluster.add_partitions(topic, fewer, TIMEOUT_MS)
+    assert len(desk.cluster.end_offsets(topic, TIMEOUT_MS, committed=True)) == 5
+    with pytest.raises(TopicMismatchError, match="does not exist"):
+        desk.cluster.add_partitions(f"absent-{uuid4().hex}", 2, TIMEOUT_MS)
+
+
 def test_describe_leaves_out_what_does_not_exist_and_creates_nothing(desk: Desk) -> None:
     topic, absent = desk.topic(), f"absent-{uuid4().hex}"
     for _ in range(2):

@@ -21,7 +21,8 @@ from delayd.cluster.topics import load_settings
 from delayd.dev.cluster import LocalCluster
 from delayd.errors import FencedError
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
-from delayd.node.delivery.mastership import Grant, HigherTermError, Mastership
+from delayd.node.delivery.grant import Grant
+from delayd.node.delivery.mastership import HigherTermError, Mastership
 from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.replica.replica import Replica

@@ -33,7 +33,7 @@ from delayd.dev.kafka import create_topic
 from delayd.errors import DelaydError
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.replica.replica import Replica
 from delayd.runtime.clock import SystemClock
 from delayd.wheel.storage import Wheel

@@ -25,7 +25,8 @@ from delayd.coordination.memory import MemoryEtcd
 from delayd.errors import DelaydError
 from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
-from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.grant import Grant
+from delayd.node.delivery.mastership import Mastership
 from delayd.node.delivery.standby import Standby
 from delayd.node.delivery.step_sizing import StepSizing
 from delayd.node.delivery.takeover_run import StaleReadError

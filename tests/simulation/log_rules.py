@@ -150,6 +150,11 @@ class Step:
     fields: dict[str, Any]
     """Of the record."""
 
+    @property
+    def shards(self) -> int:
+        """Return how many the cluster has."""
+        return int(self.fields["settings"].get("shards", 1))
+
     def is_done(self, request: Request) -> bool:
         return (
             request.rank < self.cursor_of(request.lane, request.partition)
@@ -530,19 +535,22 @@ def by_ms(text: str) -> int:
     return span_ms(text[1:]) * (1 if text[0] == "+" else -1)
 
 
-def joint_steps(steps: list[Step], shards: int) -> list[Step]:
+def joint_steps(steps: list[Step]) -> list[tuple[int, Step]]:
     """Return what all shards have come to by each of these, which are in the order in which they
-    were written; from the first one on that has one of each shard before it."""
-    if shards == 1:
-        return steps
+    were written, and its index; wherever each shard has one. There may come to be others."""
     newest: dict[int, Step] = {}
+    shards = 0
     found = []
-    for step in steps:
+    for index, step in enumerate(steps):
+        if step.shards != shards:
+            newest, shards = {}, step.shards
+        if step.fields["shard"] >= shards:  # Of a partition that has no shard any more.
+            continue
         newest[step.fields["shard"]] = step
         if len(newest) == shards:
             cursors = [cursor for shard in range(shards) for cursor in newest[shard].cursors]
             offsets = [newest[p % shards].offsets[p] for p in range(len(step.offsets))]
-            found.append(Step(cursors, offsets, step.fields))
+            found.append((index, Step(cursors, offsets, step.fields)))
     return found
 
 
@@ -559,6 +567,28 @@ def check_follows(before: Step, after: Step) -> None:
     else:
         assert new["term"] == old["term"] + 1, f"{where}: term after {old['term']}"
         assert (after.cursors, after.offsets) == (before.cursors, before.offsets), where
+
+
+def check_resharded(before: Step, after: Step) -> None:
+    """Check the first record of a shard behind the last one that its partition has of other shards,
+    which nobody goes on from: no number falls, and it claims to have done nothing."""
+    old, new = before.fields, after.fields
+    where = f"step {new['step']} of {new['owner']}"
+    assert new["step"] > old["step"] and new["term"] > old["term"], where
+    is_over = old["shard"] >= before.shards
+    assert is_over or old.get("resharding"), f"{where}: the shard was not closed"
+    assert not any(new["counts"].values()) and new["digest"] == 0, where
+    assert not new.keys() & {"rest_ms", "resharding"}, where
+
+
+def check_stands_still(before: Step, after: Step) -> None:
+    """Check that other shards have done what those before had done, no more and no less."""
+    where = f"step {after.fields['step']} of {after.fields['owner']}"
+    assert before.offsets == after.offsets, where
+    for partition in range(len(after.offsets)):
+        for lane in range(LANES):
+            same = before.cursor_of(lane, partition) == after.cursor_of(lane, partition)
+            assert same, f"{where}: lane {lane} of partition {partition}"
 
 
 def step_of_fields(fields: dict[str, Any]) -> Step:

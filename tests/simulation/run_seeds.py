@@ -73,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked.add_argument("--pauses", action="store_true", help="people pause targets meanwhile")
     asked.add_argument("--quotas", action="store_true", help="people limit targets meanwhile")
     asked.add_argument("--shards", type=int, default=1, help="of the cluster")
+    asked.add_argument("--reshard", action="store_true", help="people change that meanwhile")
     asked.add_argument("--switch", action="store_true", help="the rules are switched meanwhile")
     asked.add_argument("--rules", type=int, choices=RULES_KNOWN[1:], default=RULES_VERSION)
     chosen = asked.parse_args(arguments)
@@ -91,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         pauses=chosen.pauses,
         quotas=chosen.quotas,
         shards=chosen.shards,
+        reshards=chosen.reshard,
         differences=chosen.differences,
     )
     if chosen.seed is not None:

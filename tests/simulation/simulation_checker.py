@@ -13,12 +13,15 @@ from itertools import chain, pairwise
 from typing import Any, TypeAlias
 from zlib import crc32
 
+from frontier_order import in_order
 from local_checker import LocalChecker
 from log_rules import (
     MOVES,
     Request,
     Rules,
     check_follows,
+    check_resharded,
+    check_stands_still,
     joint_steps,
     planned_of,
     step_of_fields,
@@ -61,17 +64,6 @@ def committed(kafka: MemoryKafka, topic: str, gone: Gone = NOTHING_GONE) -> list
     if topic == FRONTIER:
         return [record for record in records if record.key == b"shard-%d" % record.partition]
     return records
-
-
-def in_order(frontiers: list[Record]) -> list[Record]:
-    """Return frontier records as they were written: those of a shard one by one, and those of
-    several by their times, as far as clocks tell."""
-    latest: Counter[int] = Counter()
-    times = {}
-    for record in frontiers:
-        latest[record.partition] = max(latest[record.partition], record.append_ms)
-        times[record.partition, record.offset] = latest[record.partition]
-    return sorted(frontiers, key=lambda r: (times[r.partition, r.offset], r.partition, r.offset))
 
 
 class Checker:
@@ -133,14 +125,15 @@ class Checker:
         """By source: what continues it, refused or not."""
         frontiers = in_order(self.committed(FRONTIER))
         steps = [step_of_fields(json.loads(record.value or b"")) for record in frontiers]
-        self.shards = max(step.fields["shard"] for step in steps) + 1
+        self.shards = max(step.shards for step in steps)
         self.of_shards = [
             [step for step in steps if step.fields["shard"] == shard]
             for shard in range(self.shards)
         ]
         """The steps of each shard."""
-        self.steps = joint_steps(steps, self.shards)
-        self.step_times = [record.append_ms for record in frontiers][-len(self.steps) :]
+        joint = joint_steps(steps)
+        self.steps = [step for _, step in joint]
+        self.step_times = [frontiers[index].append_ms for index, _ in joint]
         """By step: when it was written, by the broker's clock."""
         self.step_of: dict[str, int] = {}
         """By source: the index of the step that made a message Done."""
@@ -183,7 +176,13 @@ class Checker:
         else."""
         for steps in self.of_shards:
             for before, after in pairwise(steps):
-                check_follows(before, after)
+                if before.shards == after.shards:
+                    check_follows(before, after)
+                else:
+                    check_resharded(before, after)
+        for before, after in pairwise(self.steps):
+            if before.shards != after.shards:
+                check_stands_still(before, after)
 
     def check_barriers(self) -> None:
         """Check that each frontier names the barriers below its O, and needs who knows them."""
@@ -194,15 +193,18 @@ class Checker:
                 if offset < step.offsets[partition]
             )
             found = (step.fields["format"], step.fields.get("barriers", []))
-            is_special = "holds" in step.fields or "quotas" in step.fields
-            format = 3 if named or is_special or self.shards > 1 else 2
+            changes = step.fields.keys() & {"rest_ms", "resharding"}
+            is_special = changes or step.fields.keys() & {"holds", "quotas"}
+            format = 3 if named or is_special or step.shards > 1 else 2
             assert found == (format, named), f"step {step.fields['step']}: {found}"
             needs = step.fields.get("needs", {})
             if "holds" in step.fields:
                 assert needs.pop("holds", None) == "0.2.0"
             if "quotas" in step.fields:
                 assert needs.pop("quotas", None) == "0.2.0"
-            if self.shards > 1:
+            if changes:
+                assert needs.pop("resharding", None) == "0.2.0"
+            if step.shards > 1:
                 assert needs.pop("shards", None) == "0.2.0"
             assert sorted(needs) == (["barriers", f"rules-{RULES_VERSION}"] if named else []), needs
 

@@ -18,7 +18,7 @@ from delayd.bus import Record
 from delayd.config.api_tokens import ApiToken, ApiTokens, Scope, digest_of
 from delayd.coordination.memory import MemoryCoordination, MemoryEtcd
 from delayd.dev.ports import LOOPBACK, pick_ports
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.api.services import Requests, Services
 from delayd.node.monitoring.http import AdminServer, build_app

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
@@ -21,13 +21,14 @@ from delayd.audit.judging.links import MISFITS, cursor_times_of
 from delayd.audit.judging.quotas import judge_quotas
 from delayd.audit.judging.retention import is_last_attempt
 from delayd.audit.report import Failover, Lateness
-from replication.features import FEATURES, SHARDS
+from replication.features import FEATURES, RESHARDING, SHARDS
 from replication.record import FORMAT, FORMAT_WITH_NEEDS
 
 COUNTS: Final = ("delivered", "late", "killed", "retried", "dead", "answers")
 
 _FIELDS: Final = {
     **dict.fromkeys(("format", "shard", "term", "step", "now_ms", "digest"), "bigint"),
+    **dict.fromkeys(("rest_ms", "resharding"), "bigint"),
     **dict.fromkeys(("cursor", "offsets", "own_writes"), "array<bigint>"),
     "owner": "string",
     "lanes": "map<string, array<bigint>>",
@@ -52,13 +53,21 @@ _HOLD_FIELDS: Final = 4
 _QUOTAS: Final = "quotas"
 """Only there where a target has a quota."""
 _QUOTA_FIELDS: Final = 5
+_RESHARDING: Final = ("rest_ms", "resharding")
+"""Only there where the number of shards is about to change."""
+_OTHER_SHARDS: Final = "it has other shards"
 STRAY: Final = "its key is not that of its shard"
 """The flaw of a record that no reader of the topic takes for a frontier: a note, and no fault."""
-_VALUE_KEYS: Final = sorted(_FIELDS.keys() - {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS, _QUOTAS})
+_OPTIONAL: Final = {_SMOOTHING, _NEEDS, _BARRIERS, _HOLDS, _QUOTAS, *_RESHARDING}
+_VALUE_KEYS: Final = sorted(_FIELDS.keys() - _OPTIONAL)
 
 
-def frontiers_of(records: DataFrame, shards: int = 1) -> DataFrame:
-    """Return RECORDS of the frontier topic as FRONTIERS; `shards`: how many the cluster has."""
+def frontiers_of(
+    records: DataFrame, shards: int = 1, *, may_be_resharded: bool = False
+) -> DataFrame:
+    """Return RECORDS of the frontier topic as FRONTIERS; `shards`: how many the cluster has.
+    `may_be_resharded`: it may have had others. Then histories begin with the first records of
+    those it has."""
     text = F.col("value").cast("string")
     parsed = (
         records.withColumn("text", text)
@@ -66,6 +75,8 @@ def frontiers_of(records: DataFrame, shards: int = 1) -> DataFrame:
         .withColumn("keys", F.array_sort(F.json_object_keys("text")))
         .withColumn("flaw", _flaw(shards))
     )
+    if may_be_resharded:
+        parsed = _since_resharded(parsed)
     return parsed.select(
         "offset",
         F.col("timestamp_ms").alias("append_ms"),
@@ -280,9 +291,8 @@ def _flaw(shards: int) -> Column:
     def is_unknown(feature: Column) -> Column:
         return ~feature.isin(*FEATURES)
 
-    has_needs = is_true(F.size(it[_NEEDS]) > 0)
-    if shards > 1:
-        has_needs &= is_true(F.map_contains_key(it[_NEEDS], SHARDS))
+    told = F.coalesce(it["settings"]["shards"], F.lit(1))
+    changes, has_needs = _changes(it), _has_needs(it)
     wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
     has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
     has_no_hold = _has_no_row(it[_HOLDS], _HOLD_FIELDS)
@@ -307,6 +317,7 @@ def _flaw(shards: int) -> Column:
         .when(it[_BARRIERS].isNotNull() & (~has_needs | has_no_barrier), "its barriers are none")
         .when(it[_HOLDS].isNotNull() & (~has_needs | has_no_hold), "its holds are none")
         .when(it[_QUOTAS].isNotNull() & (~has_needs | has_no_quota), "its quotas are none")
+        .when(changes & ~has_needs, "it does not say that shards change")
         .when(is_partial, "a field is missing, or not of its type")
         .when(is_no_cursor, "a cursor is no rank, or of no lane")
         .when(
@@ -314,8 +325,57 @@ def _flaw(shards: int) -> Column:
             "its offsets do not match the partitions of the buffer",
         )
         .when(~is_true(it["shard"] == F.col("partition")), "it is of another shard")
-        .when(F.coalesce(it["settings"]["shards"], F.lit(1)) != shards, "it has other shards")
+        .when(told != shards, _OTHER_SHARDS)
         .when(_is_of_others(it, shards), "it has an O, R or barrier of another shard's partition")
+    )
+
+
+def _changes(it: Column) -> Column:
+    return it["rest_ms"].isNotNull() | it["resharding"].isNotNull()
+
+
+def _has_needs(it: Column) -> Column:
+    """Return whether a record names features, and those of shards that it must name."""
+    is_sharded = F.coalesce(it["settings"]["shards"], F.lit(1)) > 1
+    has_needs = is_true(F.size(it[_NEEDS]) > 0)
+    for what, feature in ((is_sharded, SHARDS), (_changes(it), RESHARDING)):
+        has_needs &= ~what | is_true(F.map_contains_key(it[_NEEDS], feature))
+    return has_needs
+
+
+def _since_resharded(parsed: DataFrame) -> DataFrame:
+    """Return parsed records without those before the first ones of the shards there are: where a
+    record of others was the last of its shard, and the next one goes on where it stood."""
+    before = Window.partitionBy("partition").orderBy("offset")
+    known = F.col("flaw").isNull() | (F.col("flaw") == _OTHER_SHARDS)
+    last = F.last(F.when(known, F.struct("flaw", "it")), ignorenulls=True)
+    linked = parsed.withColumn("old", last.over(before.rowsBetween(Window.unboundedPreceding, -1)))
+    first = F.when(F.col("flaw").isNull() & _begins_anew(), F.col("offset"))
+    everywhere = before.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    since = F.coalesce(F.max(first).over(everywhere), F.lit(0))
+    return linked.withColumn("since", since).where("offset >= since").drop("old", "since")
+
+
+def _begins_anew() -> Column:
+    """Return whether a record is the first of its shard behind `old`, the last one of its partition
+    when the cluster had other shards."""
+    it, old = F.col("it"), F.col("old.it")
+    had = F.coalesce(old["settings"]["shards"], F.lit(1))
+    was_none = old["shard"] >= had
+    goes_on = F.lit(True)
+    for name in ("cursor", "lanes"):
+        # Two maps do not compare.
+        goes_on &= F.to_json(F.struct(it[name])).eqNullSafe(F.to_json(F.struct(old[name])))
+    stands = F.forall(
+        F.arrays_zip(it["offsets"].alias("new"), old["offsets"].alias("old")),
+        lambda pair: (pair["new"] == pair["old"]) | (pair["new"] == 0) | (pair["old"] == 0),
+    )
+    return is_true(
+        (F.col("old.flaw") == _OTHER_SHARDS)
+        & (was_none | (old["resharding"].isNotNull() & goes_on & stands))
+        & (it["term"] > old["term"])
+        & (it["step"] > old["step"])
+        & (it["counts"]["delivered"] + it["counts"]["dead"] == 0)
     )
 
 

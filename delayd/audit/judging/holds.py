@@ -43,13 +43,11 @@ def _part(group: int) -> Column:
 
 
 def order_reason(settings: Settings) -> Column:
-    """Return why an order is refused, empty if it is not; null of what is none. A topic has a home
-    in each shard."""
+    """Return why an order is refused, empty if it is not; null of what is none."""
     at_ms = F.greatest(_part(2).try_cast("bigint"), _part(4).try_cast("bigint"))
     until_ms, topic = _part(_UNTIL).try_cast("bigint"), _part(_TOPIC)
     is_good = (
         F.col("control.hold").rlike(_ORDER)
-        & (_home(topic, shard_of(settings.shards), settings) == F.col("partition"))
         & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
         & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
         & (_part(_RATE).try_cast("bigint") <= RATE_MAX)
@@ -114,6 +112,10 @@ def _orders(spark: SparkSession, bounds: Bounds) -> DataFrame:
         table_of(spark, ORDERS, rows)
         .withColumn("next", F.lead("at").over(following))
         .withColumn("of_shard", shard_of(bounds.shards, "home"))
+        # Of fewer shards, or more, a topic had another home.
+        .withColumn(
+            "is_at_home", F.col("home") == _home(F.col("about"), F.col("of_shard"), bounds.settings)
+        )
     )
 
 
@@ -145,7 +147,11 @@ def _of_missing(steps: DataFrame, orders: DataFrame) -> DataFrame:
     """Return orders to pause that a step has passed, or a step before it has obeyed, and that are
     not among its holds, though they last."""
     reached, before = (F.get(offsets, F.col("home")) for offsets in ("offsets", "old.offsets"))
-    is_last = (F.col("at") < reached) & (F.col("next").isNull() | (F.col("next") >= reached))
+    is_last = (
+        F.col("is_at_home")
+        & (F.col("at") < reached)
+        & (F.col("next").isNull() | (F.col("next") >= reached))
+    )
     lasts = is_last & (F.col("ends_ms") > F.col("now_ms"))
     none = F.create_map().cast("map<string, array<bigint>>")
     held, held_before = (F.coalesce(holds, none) for holds in ("holds", "old.holds"))

@@ -54,8 +54,7 @@ def quota_reason(settings: Settings) -> Column:
     home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions))
     is_order = F.col("control.quota").startswith("limit/")
     is_good = (
-        F.lit(settings.shards == 1)
-        & F.col("control.quota").rlike(_SAID)
+        F.col("control.quota").rlike(_SAID)
         & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
         & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
         & (~is_order | ((home == F.col("partition")) & (numbers[3] <= MAX_PENDING_MAX)))

@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub exports none
     AclOperation,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -114,6 +115,16 @@ class ConfluentCluster(BrokerCluster[Question]):
             absent=KafkaError.TOPIC_ALREADY_EXISTS,
         )
         return name in created
+
+    def _add_partitions(self, topic: str, partitions: int, question: Question) -> None:
+        wanted = NewPartitions(topic, partitions)
+        question.ask_each(
+            lambda _, s: self._alive().create_partitions(
+                [wanted], request_timeout=s, operation_timeout=s
+            ),
+            [topic],
+            absent=KafkaError.INVALID_PARTITIONS,
+        )
 
     def _offsets(
         self, topic: str, timeout_ms: int, at_ms: int, *, committed: bool

@@ -18,6 +18,7 @@ from delayd.bus.kafka_python.descriptions import (
 )
 from delayd.bus.kafka_python.library import (
     CoordinatorType,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     FindCoordinatorRequest,
     IsolationLevel,
@@ -110,6 +111,23 @@ class KafkaPythonCluster(BrokerCluster[Question]):
             error = errors.for_code(answer.error_code)
             if error in (errors.NoError, errors.TopicAlreadyExistsError):
                 return error is errors.NoError
+            question.pause_or_raise(error(answer.error_message))
+
+    def _add_partitions(self, topic: str, partitions: int, question: Question) -> None:
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=topic, count=partitions, assignments=None
+        )
+        while True:
+            controller = question.ask(lambda: metadata_request([])).controller_id
+            answer = question.ask(
+                lambda: CreatePartitionsRequest(
+                    topics=[wanted], timeout_ms=question.timeout_ms, validate_only=False
+                ),
+                controller if controller >= 0 else None,
+            ).results[0]
+            error = errors.for_code(answer.error_code)
+            if error in (errors.NoError, errors.InvalidPartitionsError):
+                return
             question.pause_or_raise(error(answer.error_message))
 
     def _survey(self, names: list[str], question: Question, patience_ms: int) -> Survey:

@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     from kafka.producer.transaction_manager import AddPartitionsToTxnHandler, TransactionManager
     from kafka.protocol.admin import (
         ACLOperation,
+        CreatePartitionsRequest,
         CreateTopicsRequest,
         DescribeConfigsRequest,
         DescribeProducersRequest,

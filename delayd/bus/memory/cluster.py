@@ -80,6 +80,13 @@ class MemoryCluster:
             raise TopicMismatchError(f"creating {name} was refused: {refusal}") from refusal
         return True
 
+    def add_partitions(self, topic: str, partitions: int, timeout_ms: int) -> bool:
+        """See the port; TopicMismatchError if the topic does not exist."""
+        if len(self._partitions(topic, timeout_ms)) >= partitions:
+            return False
+        self._kafka.add_partitions(topic, partitions)
+        return True
+
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
         """See the port; TopicMismatchError if the topic does not exist."""
         with self._kafka.changed:

@@ -178,15 +178,22 @@ class MemoryKafka:
             if not 1 <= replication_factor <= self.brokers:
                 raise Refused("INVALID_REPLICATION_FACTOR")
             self.topics_made_count += 1
-            logs = [
-                PartitionLog(n, leader=1 + n % self.brokers, in_sync=replication_factor)
-                for n in range(partitions)
-            ]
+            logs = self._logs(range(partitions), replication_factor)
             topic = MemoryTopic(
                 name, f"id-{self.topics_made_count}", replication_factor, dict(config or {}), logs
             )
             self.topics[name] = topic
             return topic
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions in all."""
+        with self.changed:
+            topic = self.topics[name]
+            more = range(len(topic.partitions), partitions)
+            topic.partitions += self._logs(more, topic.replication_factor)
+
+    def _logs(self, numbers: range, in_sync: int) -> list[PartitionLog]:
+        return [PartitionLog(n, leader=1 + n % self.brokers, in_sync=in_sync) for n in numbers]
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and its records."""

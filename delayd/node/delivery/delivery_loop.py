@@ -20,9 +20,9 @@ from delayd.node.delivery.commits import StepCommit, SupersededError
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.delivery_context import DeliveryContext, DeliveryOptions
 from delayd.node.delivery.flat_step import NEVER, FlatStep
+from delayd.node.delivery.grant import Grant
 from delayd.node.delivery.mastership import (
     ClockDriftError,
-    Grant,
     HigherTermError,
     Mastership,
 )

@@ -14,13 +14,13 @@ from fractions import Fraction
 import structlog
 
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.coordination import Leadership
 from delayd.errors import DelaydError, ProducerError
 from delayd.node.delivery.commits import StepCommit, Written
 from delayd.node.delivery.commits.frontier_topic import READ_TIMEOUT_MS
 from delayd.node.delivery.commits.transaction import TransactionCommit
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fates import KILLED, Fate
+from delayd.node.delivery.grant import Grant
 from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import Planner, StepContent
 from delayd.node.delivery.spans import TracedSends
@@ -33,6 +33,7 @@ from replication.pause import pause_ms
 from replication.quotas import Gate, Quotas
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
+from replication.resharding import Rest
 from replication.settings import AT_LEAST_ONCE, Settings
 from replication.smoothing import Rate, Smoothing
 from replication.takeover import BeginTerm, Takeover
@@ -54,37 +55,6 @@ class HigherTermError(DelaydError):
     """Another master has begun a later term."""
 
     code = "higher-term"
-
-
-class Grant:
-    """Leadership as the delivery thread sees it; the control loop extends or withdraws it.
-
-    `outlives_lease`: a term that was begun under it goes on past the deadline. No term is begun
-    there, so nobody is fenced by a node that need not lead any more.
-    """
-
-    def __init__(self, owner: str, deadline_ms: int, *, outlives_lease: bool = False) -> None:
-        self.owner = owner
-        self._outlives_lease = outlives_lease
-        self.term = 0
-        """The last term that was begun under it; 0 for none."""
-        self.leadership: Leadership | None = None
-        """Of the leader key, under which etcd takes this master's progress."""
-        self.deadline_ms = deadline_ms
-        """Monotonic time past which the lease counts for nothing."""
-        self.withdrawn = False
-
-    def is_valid(self, monotonic_ms: int) -> bool:
-        """True if the master may begin another step."""
-        return not self.withdrawn and self.is_live(monotonic_ms)
-
-    def is_live(self, monotonic_ms: int) -> bool:
-        """True if the master may finish the step that it is in."""
-        return self.has_lease(monotonic_ms) or (self._outlives_lease and self.term > 0)
-
-    def has_lease(self, monotonic_ms: int) -> bool:
-        """True if nobody else can have been elected, by this node's clock."""
-        return monotonic_ms < self.deadline_ms
 
 
 class Mastership:
@@ -120,6 +90,7 @@ class Mastership:
         self._stopped: Mapping[int, int] = {}
         """Lanes that stand still, and until when."""
         self._bound = BrokerBound(0, 0)
+        self._rest = Rest(0)
         self.last_step_ms = 0
         """Monotonic time of the last step that was committed."""
         self.has_stepped = False
@@ -210,6 +181,7 @@ class Mastership:
         self.smoothing = self._smoothing_after(found)
         self._quotas = self._quotas_after(found)
         self._written_settings = self._settings_after(found.settings)
+        self._rest = Rest(found.rest_ms)
         self.term = first.term
         self._write_bare(first, found.now_ms)
         self._grant.term = first.term
@@ -264,7 +236,8 @@ class Mastership:
     def _step(self) -> None:
         """Wait until something is due, then deliver it."""
         monotonic_ns = self._clock.monotonic_ns()
-        now_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
+        bounded_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
+        now_ms = self._rest.now_ms(bounded_ms)
         if self._bound.is_stale(monotonic_ns):
             self._write_bare(stand_still(self._planner.frontier), now_ms)
             return
@@ -318,7 +291,8 @@ class Mastership:
         limits, now_ms = self._replica.limits, plan.now_ms
         orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms)
         sends = self._commit.producer
-        self._traced = TracedSends(sends, self._settings) if self._options.spans else None
+        if spans := self._options.spans:
+            self._traced = TracedSends(sends, self._settings, spans)
         return StepWriter(self._context, self._traced or sends, plan, orders)
 
     def _note_failure(self, error: ProducerError, writer: StepWriter) -> None:
@@ -394,6 +368,7 @@ class Mastership:
             barriers=self._replica.rules.below(frontier.offsets),
             holds=self.smoothing.holds(plan.now_ms),
             quotas=self._quotas.after(),
+            rest_ms=self._rest.ms,
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack
@@ -415,10 +390,8 @@ class Mastership:
         self._counters.delivered(writer.dues_ms, ack.append_ms + commit_ms)
         self._note_first(writer.dues_ms, ack.append_ms + commit_ms)
         self._counters.smoothed(writer.smoothed_ms, ack.append_ms + commit_ms)
-        if self._traced is not None and self._options.spans is not None:
-            self._options.spans.delivered(
-                self._traced.noted, plan.now_ms, ack.append_ms + commit_ms
-            )
+        if self._traced is not None:
+            self._traced.committed(plan.now_ms, ack.append_ms + commit_ms)
 
     def _note_first(self, dues_ms: Mapping[str, list[int]], at_ms: int) -> None:
         """Note how late the first messages were: what people felt of the failover before."""

@@ -52,9 +52,10 @@ Step = tuple[list[Traced], int, int]
 class TracedSends:
     """The producer of one step, which notes what is delivered of what was traced."""
 
-    def __init__(self, producer: Producer, settings: Settings) -> None:
+    def __init__(self, producer: Producer, settings: Settings, spans: "DeliverySpans") -> None:
         """`settings`: of the cluster; what goes to its own topics is no delivery."""
         self._producer = producer
+        self._spans = spans
         own = (settings.buffer, settings.dead, settings.receipts, settings.frontier)
         self._own_topics = {topic.name for topic in own}
         self.noted: list[Traced] = []
@@ -75,6 +76,10 @@ class TracedSends:
         )
         if topic not in self._own_topics and any(name == "traceparent" for name, _ in headers):
             self.noted.append((topic, _texts(headers)))
+
+    def committed(self, now_ms: int, committed_ms: int) -> None:
+        """Have spans made of what the step has delivered: its time, and that of its commit."""
+        self._spans.delivered(self.noted, now_ms, committed_ms)
 
     def send_flat(self, records: Outgoing) -> None:
         """Nothing is sent so: its headers could not be seen."""

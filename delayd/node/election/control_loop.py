@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 import structlog
 
 from delayd.node.delivery.delivery_loop import DeliveryLoop
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.election.cursor_mirror import CursorMirror
 from delayd.node.election.election_context import ElectionContext
 from delayd.node.election.etcd_calls import EtcdCalls

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.election.control_loop import ControlLoop
 from delayd.node.election.election_context import ElectionContext
 from delayd.node.election.heartbeat import Heartbeat

@@ -13,7 +13,7 @@ from contextlib import closing
 from delayd.bus import Bus
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.key_checks import check_keys_before, unnamed_keys_lack
-from delayd.errors import BufferTrimmedError, WrongClusterKeyError
+from delayd.errors import BufferTrimmedError, DelaydError, WrongClusterKeyError
 from delayd.node.trimmed_start import provable_beginnings
 from delayd.runtime.clock import Clock
 
@@ -40,3 +40,11 @@ def log_lack_of(bus: Bus, cluster_key: str, clock: Clock, timeout_ms: int) -> Lo
         return None
 
     return log_lack
+
+
+def lack_now(log_lack: LogLack, newest: SeenFrontier | None) -> str | None:
+    """Return why the log is not enough, or cannot be asked now."""
+    try:
+        return "no frontier has been read yet" if newest is None else log_lack(newest)
+    except DelaydError as error:
+        return error.message

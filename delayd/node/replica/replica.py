@@ -29,8 +29,8 @@ from delayd.node.replica.seen_shards import SeenShards, lost_steps
 from delayd.node.replica.switching import (
     limits_at,
     limits_with,
+    refuse_changed,
     refuse_other_cluster,
-    refuse_other_realm,
     refuse_passed,
     refuse_unreadable,
 )
@@ -255,7 +255,7 @@ class Replica:
     def observe(self, seen: SeenFrontier) -> None:
         """Note a committed frontier that was read or written. FrontierError if it contradicts an
         older one or other settings, WrongClusterKeyError for a key that this node lacks."""
-        refuse_other_realm(seen.record.settings, self.settings)
+        refuse_changed(seen.record, self.settings)
         with self.changed:
             newer = self._seen.newer_in(seen)
             for before, part in newer:

@@ -12,12 +12,12 @@ import structlog
 
 from delayd.bus import Record
 from delayd.cluster.frontier_log import unreadable
-from delayd.errors import DiskError, FrontierError, TopicMismatchError
+from delayd.errors import DiskError, FrontierError, ShardsChangedError, TopicMismatchError
 from delayd.request import RequestLimits
 from delayd.request.request import Request, Switch
 from delayd.wheel import Progress
 from replication.quotas import Full, full_after, full_of
-from replication.record import FrontierFormatError, decode
+from replication.record import FrontierFormatError, FrontierRecord, decode
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_KNOWN, Settings
 
@@ -95,14 +95,21 @@ def refuse_other_cluster(value: bytes, settings: Settings) -> None:
         )
 
 
-def refuse_other_realm(read: Settings, settings: Settings) -> None:
+def refuse_changed(read: FrontierRecord, settings: Settings) -> None:
     """Raise FrontierError if the frontier has moved to another topic since a node was started with
-    these settings: then masters fence each other by another id (`Settings.realm`)."""
-    if read.frontier != settings.frontier:
+    these settings: then masters fence each other by another id (`Settings.realm`).
+    ShardsChangedError if the cluster has, or is getting, another number of shards."""
+    if read.settings.frontier != settings.frontier:
         raise FrontierError(
-            f"the cluster goes on as {read.realm}, and this node was started in {settings.realm}: "
-            "the frontier was recovered meanwhile",
+            f"the cluster goes on as {read.settings.realm}, and this node was started in "
+            f"{settings.realm}: the frontier was recovered meanwhile",
             remedy="start this node again",
+        )
+    if read.resharding or read.settings.shards != settings.shards:
+        shards = read.resharding or read.settings.shards
+        raise ShardsChangedError(
+            f"the cluster gets {shards} shards, and this node began with {settings.shards}",
+            remedy="it begins anew, with those that it finds then",
         )
 
 

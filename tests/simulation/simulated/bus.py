@@ -308,6 +308,12 @@ class SimulatedCluster(MemoryCluster):
         """Raise: nodes create no topics."""
         raise AssertionError("a node makes no topics")
 
+    def add_partitions(self, topic: str, partitions: int, timeout_ms: int) -> bool:
+        """See the port."""
+        return self._ask(
+            lambda: super(SimulatedCluster, self).add_partitions(topic, partitions, timeout_ms)
+        )
+
     def start_offsets(self, topic: str, timeout_ms: int) -> dict[int, int]:
         """See the port."""
         return self._ask(lambda: super(SimulatedCluster, self).start_offsets(topic, timeout_ms))

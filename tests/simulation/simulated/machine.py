@@ -86,6 +86,7 @@ class Machine:
         self.loop: SimulatedLoop | None = None
         self.coordination: SimulatedCoordination | None = None
         self.lives = 0
+        self._nonces = 0
         self.is_held = False
         """True while its node must not be started: it is away, or a person works at its disk."""
         self.has_refused = False
@@ -133,7 +134,12 @@ class Machine:
     @property
     def nonce(self) -> str:
         """Return the nonce of the life that began last."""
-        return f"life-{self.lives}"
+        return f"life-{self.lives}" if self._nonces < 2 else f"life-{self.lives}.{self._nonces}"
+
+    def _new_nonce(self) -> str:
+        """Return the nonce of the next node: in one life it may begin anew."""
+        self._nonces += 1
+        return self.nonce
 
     @property
     def is_split(self) -> bool:
@@ -163,6 +169,7 @@ class Machine:
         """Start a new process. The event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
+        self._nonces = 0
         self.has_refused = self.is_dark = False
         self._view = None
         process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
@@ -291,6 +298,6 @@ class Machine:
             open_wheel=open_wheel,
             open_reserve=lambda folder, limit_bytes: Reserve(disk, str(folder), limit_bytes),
             threads=threads,
-            new_nonce=lambda: self.nonce,
+            new_nonce=self._new_nonce,
             exchange=self.exchange,
         )

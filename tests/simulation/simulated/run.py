@@ -82,6 +82,7 @@ def simulate(
     quotas: bool = False,
     debounces: bool = False,
     shards: int = 1,
+    reshards: bool = False,
 ) -> Run:
     """Run a seed from beginning to end and judge it; under all faults unless `kinds` are named."""
     if kinds is None:
@@ -117,6 +118,7 @@ def simulate(
             quotas=quotas,
             debounces=debounces,
             shards=shards,
+            reshards=reshards,
         )
         problem, judge = None, None
         with _logs_in_trace(world), _small_pieces_and(slow_polls=days > 0):

@@ -13,10 +13,11 @@ from random import Random
 from typing import Any
 
 from at_least_once_checker import AtLeastOnceChecker
+from frontier_order import in_order
 from kernel import SECOND_US, Kernel, MachineClock, Process
 from log_rules import Step, joint_steps, step_of_fields
 from pydantic import SecretStr
-from simulation_checker import Checker, committed, in_order
+from simulation_checker import Checker, committed
 
 from delayd.bus import Record
 from delayd.bus.memory import MemoryBus, MemoryKafka
@@ -47,6 +48,7 @@ from simulated.machine import Machine
 from simulated.pausing import Pausers
 from simulated.pulses import PORT, Pulses
 from simulated.replaced_disks import ReplacedDisks
+from simulated.resharding import Resharders
 from simulated.switching import Switchers
 from simulated.upkeep import Upkeep
 from simulated.users import FAR_MS, TARGETS, Users, topic_in_lane_of
@@ -58,6 +60,8 @@ CLUSTER = "simulated"
 CLUSTER_KEY = "the key of the simulated cluster"
 RETRY_DELAYS_MS = (200, 900)
 NODES = 3
+RESHARDED = (1, 2, 4)
+"""Numbers of shards that people choose."""
 FAULTS_US = 15 * SECOND_US
 SETTLE_US_MAX = 90 * SECOND_US
 """Faults are over: within this all that is due is delivered (liveness)."""
@@ -105,12 +109,13 @@ class World:
         quotas: bool = False,
         debounces: bool = False,
         shards: int = 1,
+        reshards: bool = False,
     ) -> None:
         """`switches`: the rules are switched from that version to the newest meanwhile.
         `differences`: wheels are changed, and nodes compare and repair theirs. `moves`: users give
         messages other due times. `pauses`: people pause targets and resume them. `quotas`: they
         limit what is pending for targets. `debounces`: users send messages of which the last one
-        counts. `shards`: of the cluster."""
+        counts. `shards`: of the cluster. `reshards`: people give it others meanwhile."""
         self._pauses, self._quotas = pauses, quotas
         self._zombies = zombies
         self._hangs = hangs
@@ -128,8 +133,10 @@ class World:
         self.rules_version = rules_version
         self.history = History()
         self.habits = Habits.of(chance, kinds)
-        if shards > 1:
-            partitions = -(-self.habits.partitions // shards) * shards
+        self._reshards = reshards
+        self.shards_max = max(shards, *RESHARDED) if reshards else shards
+        if (most := self.shards_max) > 1:
+            partitions = -(-self.habits.partitions // most) * most
             self.habits = replace(self.habits, partitions=partitions)
         self.days = days
         if days:
@@ -161,7 +168,7 @@ class World:
             )
             for number in range(NODES)
         ]
-        self.witness = Witness(self.kernel, self.etcd, CLUSTER, shards)
+        self.witness = Witness(self.kernel, self.etcd, CLUSTER, self.shards_max)
         for machine in self.machines:
             self.witness.watch(machine)
         self.pulses: Pulses | None = None
@@ -218,6 +225,15 @@ class World:
             self.kafka,
             self._limits(),
             [*TARGETS],
+        )
+        self.resharders = Resharders(
+            self.kernel,
+            self.weather,
+            Random(f"{seed}: reshards"),
+            self.kafka,
+            self.broker_clock,
+            self.history,
+            RESHARDED,
         )
         self._switches = switches
         self.differences = Differences(self.kernel, self.weather, self.machines)
@@ -321,6 +337,8 @@ class World:
             self._outside.spawn("differences", lambda: self.differences.run(planting))
         if self._switches:
             self._outside.spawn("switchers", self.switchers.run)
+        if self._reshards:
+            self._outside.spawn("resharders", self.resharders.run)
         if self._pauses:
             self._outside.spawn("pausers", self.pausers.run)
         if self._quotas:
@@ -347,7 +365,7 @@ class World:
         """Return the last committed frontier, of all shards."""
         records = in_order(committed(self.kafka, "delayd-frontier"))
         steps = [step_of_fields(json.loads(record.value or b"")) for record in records]
-        return joint_steps(steps, self.shards)[-1]
+        return joint_steps(steps)[-1][1]
 
     def close(self) -> None:
         """End every process."""
@@ -375,7 +393,7 @@ class World:
         self.let_pass(3 * SECOND_US)  # A user may still end a transaction.
         self.chaos.heal_all()
         self.switchers.is_done = True
-        self.pausers.is_done = self.limiters.is_done = True
+        self.pausers.is_done = self.limiters.is_done = self.resharders.is_done = True
         if self._switches:
             self._outside.spawn("last switch", self.switchers.finish)
         until_us = self.kernel.now_us + SETTLE_US_MAX
@@ -418,6 +436,8 @@ class World:
         if any(offset >= frontier.offsets[number] for number, offset in last.items()):
             return False
         if self._switches and self.switchers.left:
+            return False
+        if self._reshards and not self.resharders.is_settled:
             return False
         if self._plants_differences and not self.differences.is_over():
             return False

@@ -13,7 +13,7 @@ from delayd.bus import Record
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.target_probes import ASKED_MAX, TargetProbes
 from delayd.node.targets.sparing import SparedPartition, Sparing
 from replication.election_facts import Ended

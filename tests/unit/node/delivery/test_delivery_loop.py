@@ -10,7 +10,7 @@ from one_node import FOREVER_MS, TIMEOUT_MS, DeliveryDesk, wait_for
 
 from delayd.bus import Record
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from replication.election_facts import Ended
 from replication.rank import Rank
 from replication.record import decode, encode, record_key

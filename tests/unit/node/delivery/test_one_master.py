@@ -11,7 +11,8 @@ from one_node import TIMEOUT_MS, InstantCondition, OneNode, open_replica
 
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.errors import FrontierError
-from delayd.node.delivery.mastership import Grant, HigherTermError
+from delayd.node.delivery.grant import Grant
+from delayd.node.delivery.mastership import HigherTermError
 from replication.frontier import begin_term
 from replication.now import BOUND_AGE_MAX_MS
 from replication.record import StepCounts, decode, encode, record_key

@@ -20,7 +20,8 @@ from delayd.cluster.topics import last_frontier
 from delayd.commands.examine.exporting import export
 from delayd.config.cluster_key import fingerprint
 from delayd.errors import FrontierError, WrongClusterKeyError
-from delayd.node.delivery.mastership import Grant, Mastership
+from delayd.node.delivery.grant import Grant
+from delayd.node.delivery.mastership import Mastership
 from delayd.node.delivery.standby import Standby
 from delayd.node.replica.replica import Replica
 from delayd.testing.node import FOREVER_MS, TIMEOUT_MS, open_replica

@@ -9,7 +9,7 @@ from one_node import FOREVER_MS, DeliveryDesk, wait_for
 
 from delayd.bus.memory.producer import MemoryProducer
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.delivery.standby import RENEW_MS, Standby
 from delayd.runtime.clock import SystemClock
 

@@ -14,7 +14,7 @@ from monitored_node import FREE_MIN_BYTES, Desk
 from one_node import TIMEOUT_MS, wait_for
 
 from delayd.cluster.frontier_log import SeenFrontier
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.ingest_watch import DEAF_MS
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS
 from delayd.request import Reason

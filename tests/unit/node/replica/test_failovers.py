@@ -7,7 +7,7 @@ from one_node import FOREVER_MS, nodes_in
 
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.node.delivery.counters import MARK_MS, RECENT_MS, StepCounters
-from delayd.node.delivery.mastership import Grant
+from delayd.node.delivery.grant import Grant
 from delayd.node.replica.failovers import FAILOVERS_MAX, Failovers
 
 

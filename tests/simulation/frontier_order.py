@@ -1,0 +1,57 @@
+"""The order in which frontier records of several shards were written, as far as it can be known."""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from delayd.bus import Record
+
+TOGETHER_MS: Final = 50
+"""How far the records of one transaction are apart at most."""
+
+
+class _Placed(NamedTuple):
+    at_ms: int
+    """Not before the record that is before it in its partition."""
+    is_first: bool
+    """Does its shard begin with it, because the cluster gets others?"""
+    record: Record
+
+
+def in_order(frontiers: list[Record]) -> list[Record]:
+    """Return frontier records as they were written: those of a partition one by one, and those of
+    several by their times, as far as clocks tell. The first records of other shards come together,
+    behind all that was written of the shards before."""
+    partitions = sorted({record.partition for record in frontiers})
+    if partitions == [0]:
+        return sorted(frontiers, key=lambda record: record.offset)
+    queues = {p: deque(_placed(frontiers, p)) for p in partitions}
+    found = []
+    while any(queues.values()):
+        heads = {partition: queue[0] for partition, queue in queues.items() if queue}
+        ready = [(head.at_ms, p) for p, head in heads.items() if not head.is_first]
+        if ready:
+            found.append(queues[min(ready)[1]].popleft().record)
+            continue
+        # Each change of shards has a record in partition 0.
+        leading = heads[min(heads)].record
+        for partition, head in heads.items():
+            is_apart = abs(head.record.append_ms - leading.append_ms) > TOGETHER_MS
+            if _shards_of(head.record) == _shards_of(leading) and not is_apart:
+                found.append(queues[partition].popleft().record)
+    return found
+
+
+def _placed(frontiers: list[Record], partition: int) -> Iterator[_Placed]:
+    latest_ms = 0
+    shards = next(_shards_of(r) for r in frontiers if r.partition == 0)
+    for record in sorted(frontiers, key=lambda r: r.offset):
+        if record.partition == partition:
+            latest_ms = max(latest_ms, record.append_ms)
+            yield _Placed(latest_ms, _shards_of(record) != shards, record)
+            shards = _shards_of(record)
+
+
+def _shards_of(record: Record) -> int:
+    return int(json.loads(record.value or b"")["settings"].get("shards", 1))
