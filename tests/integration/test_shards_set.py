@@ -26,6 +26,7 @@ pytestmark = pytest.mark.real
 
 PARTITIONS = 4
 TIMEOUT_MS = 20_000
+RUNS_MAX = 5
 
 
 @pytest.fixture
@@ -41,10 +42,14 @@ def newest(cluster: TestCluster) -> SeenFrontier:
 
 
 def set_shards(cluster: TestCluster, shards: int) -> int:
-    """Run the command; return how many there are then."""
-    done = delayd_in_process(*words(cluster, shards))
-    assert done.returncode == 0, done.stderr
-    return int(json.loads(done.stdout)["shards"])
+    """Run the command; return how many there are then. On a busy machine shards may come to rest
+    too late: then all go on as before, and it is run again."""
+    for _ in range(RUNS_MAX):
+        done = delayd_in_process(*words(cluster, shards))
+        if done.returncode == 0:
+            return int(json.loads(done.stdout)["shards"])
+        assert "did not come to rest" in done.stderr or "unreachable" in done.stderr, done.stderr
+    raise AssertionError(done.stderr)
 
 
 def words(cluster: TestCluster, shards: int) -> list[str]:
@@ -78,7 +83,8 @@ def kill_half_way(cluster: TestCluster, shards: int, after_s: float) -> None:
 
 def change_under_load(cluster: TestCluster, numbers: list[int], *, seed: int, count: int) -> None:
     """Change the shards to each of these numbers, every second time with a run that is killed
-    before; everything comes out once, and the audit finds nothing."""
+    before, and every third time while a node is killed; everything comes out once, and the audit
+    finds nothing."""
     chance = random.Random(seed)
     nodes = [cluster.node(number) for number in range(2)]
     with running(nodes), cluster.client() as client:
@@ -93,7 +99,12 @@ def change_under_load(cluster: TestCluster, numbers: list[int], *, seed: int, co
             for turn, shards in enumerate(numbers):
                 if turn % 2:
                     kill_half_way(cluster, shards, chance.uniform(0.5, 5))
+                killed = chance.choice(nodes) if turn % 3 == 2 else None
+                if killed is not None:
+                    killed.kill()
                 assert set_shards(cluster, shards) == shards
+                if killed is not None:
+                    killed.start()
                 wait_led(cluster, shards)
                 told = client.cancel(ids[turn], timeout_ms=HANGS_S * 1000)
                 assert told.verdict == "cancelled"
