@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from chaos.backend import Backend
-from chaos.cross_check import WRONG, cross_checks
+from chaos.cross_check import WRONG, cross_checks, cut_of
 from chaos.scenario_run import log_ends_of
 from chaos.verdict import SHOWN_MAX, LogEnds, Shared, Witnessed, disagreements, total
 
@@ -44,9 +44,10 @@ class Segment:
         number = int(place[1])
         return self.begin.buffer[number] <= int(place[2]) < self.end.buffer[number]
 
-    def has_step(self, offset: int) -> bool:
-        """The offset of a frontier record."""
-        return self.begin.frontier <= offset < self.end.frontier
+    def has_step(self, partition: int, offset: int) -> bool:
+        """The place of a frontier record; of what was not there at the beginning, any."""
+        begin, end = ((*ends.frontier, *[0] * partition) for ends in (self.begin, self.end))
+        return begin[partition] <= offset < end[partition]
 
 
 def of_source(segments: Sequence[Segment], source: str) -> int:
@@ -59,11 +60,12 @@ def of_target(segments: Sequence[Segment], topic: str) -> int:
     return next((n for n, each in enumerate(segments) if topic in each.targets), NOBODY)
 
 
-def of_step(segments: Sequence[Segment], offset: int | None) -> int:
+def of_step(segments: Sequence[Segment], partition: int | None, offset: int | None) -> int:
     """Return which scenario ran at that record of the frontier."""
-    if offset is None:
+    if partition is None or offset is None:
         return NOBODY
-    return next((n for n, each in enumerate(segments) if each.has_step(offset)), NOBODY)
+    found = (n for n, each in enumerate(segments) if each.has_step(partition, offset))
+    return next(found, NOBODY)
 
 
 def shares_of(
@@ -108,7 +110,7 @@ def attribute(
     counts = cross_checks(
         backend.bootstrap,
         backend.prefix,
-        None if report is None else report["cut"]["offset"],
+        None if report is None else cut_of(report),
         range(len(segments)),
         part_of,
         lambda part, sentence: examples[part].append(sentence),
@@ -151,5 +153,5 @@ def _owner(finding: Mapping[str, Any], segments: Sequence[Segment]) -> int:
     if fault == UNKNOWN:
         return of_target(segments, topic or "")
     if fault.startswith("frontier-"):
-        return of_step(segments, finding["offset"])
+        return of_step(segments, finding["partition"], finding["offset"])
     return of_source(segments, source or "")

@@ -107,6 +107,10 @@ class Backend(Protocol):
 
     # --- Network
 
+    def start_resharding(self, shards: int) -> Callable[[float], int]:
+        """Run `delayd shards set`. Return who waits for its end, for so many seconds, and returns
+        its code; after that time it is killed."""
+
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         """On the wires from nodes to `kafka`, `etcd`; FAIR mends them."""
 

@@ -30,6 +30,9 @@ CUT_OFF_MS: Final = 8_000
 else runs."""
 
 FROZEN_MS: Final = 2 * LEASE_MS
+RESHARDING_MS: Final = 40_000
+"""How long nobody may deliver: until masters have come to rest, or a node has ended what was left
+half-way."""
 LOSSY: Final = Weather(delay_ms=20, stall_chance=0.05, stall_ms=300)
 
 TWICE: Final = (0.25, 0.6)
@@ -147,6 +150,14 @@ TABLE: Final = (
              (Strike(TWICE[0], Fault(Kind.CUT_SWITCH, Victim.MASTER)),
               Strike(TWICE[1], Fault(Kind.SWITCH_RULES, Victim.MASTER))),
              recovery_ms=TAKEOVER_MS, failovers_min=2),
+    Scenario("kill-shard-leader", "A node that leads some of four shards is killed, twice.",
+             tuple(Strike(share, _kill(Victim.MASTER)) for share in TWICE),
+             recovery_ms=TAKEOVER_MS, failovers_min=2, shards=4),
+    Scenario("reshard", "Four shards become two, half-way; then four, and one, under fire.",
+             (Strike(0.1, Fault(Kind.CUT_RESHARDING, Victim.MASTER, shards=2)),
+              Strike(0.45, Fault(Kind.RESHARD, Victim.FOLLOWER, shards=4)),
+              Strike(0.75, Fault(Kind.RESHARD, Victim.MASTER, shards=1))),
+             recovery_ms=RESHARDING_MS + TAKEOVER_MS, shards=4),
     _row("twin", "A second node starts under the master's name.",
          Fault(Kind.TWIN, Victim.MASTER, 12_000)),
 )

@@ -12,14 +12,14 @@ Source: docs/reference/requests.md.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zlib import crc32
 
 from chaos.asked import Asked, read_asked, read_continuation
 from chaos.evidence import partition_for, read_all
-from chaos.records import FRONTIER_KEY, Logged
+from chaos.records import Logged
 from chaos.reference_model import Message, Model, model_of
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -53,17 +53,25 @@ def agree(report: Mapping[str, Any], counts: Mapping[str, int]) -> None:
     assert not differ, f"(the audit, the cross-check): {differ}"
 
 
-def cross_check(bootstrap: str, prefix: str, cut_offset: int | None = None) -> dict[str, int]:
-    """Return how many requests came to what, and how many are wrong. `cut_offset`: of the frontier
-    record that was judged; else the newest."""
-    [counts] = cross_checks(bootstrap, prefix, cut_offset, [0], lambda _source, _topic: 0).values()
+def cut_of(report: Mapping[str, Any]) -> dict[int, int]:
+    """Return which frontier record of each shard an audit has judged by, by its report."""
+    cut = report["cut"]
+    return {each["shard"]: each["offset"] for each in cut.get("shards", ())} or {0: cut["offset"]}
+
+
+def cross_check(
+    bootstrap: str, prefix: str, cut: Mapping[int, int] | None = None
+) -> dict[str, int]:
+    """Return how many requests came to what, and how many are wrong. `cut`: the offsets of the
+    frontier records that were judged, by shard; else the newest."""
+    [counts] = cross_checks(bootstrap, prefix, cut, [0], lambda _source, _topic: 0).values()
     return counts
 
 
 def cross_checks(
     bootstrap: str,
     prefix: str,
-    cut_offset: int | None,
+    cut: Mapping[int, int] | None,
     parts: Iterable[int],
     part_of: Callable[[str | None, str], int],
     found: Callable[[int, str], None] = lambda _part, _sentence: None,
@@ -71,14 +79,13 @@ def cross_checks(
     """Return the same for each part. `part_of` returns the part of a request's source; with None
     that of a target's topic, if a record in it is nobody's. `found` gets each request that is lost
     or delivered twice: its part, and where it lies."""
-    frontiers = read_all(bootstrap, [f"{prefix}frontier"])
-    judged = [
-        each
-        for each in frontiers
-        if each.key == FRONTIER_KEY and (cut_offset is None or each.offset <= cut_offset)
-    ][-1]
-    frontier = json.loads(judged.value or b"")
-    model = replay(read_all(bootstrap, [f"{prefix}buffer"]), frontier["settings"])
+    newest: dict[int, dict[str, Any]] = {}
+    for each in read_all(bootstrap, [f"{prefix}frontier"]):
+        if each.is_frontier and (cut is None or each.offset <= cut.get(each.partition, -1)):
+            newest[each.partition] = json.loads(each.value or b"")
+    settings = newest[0]["settings"]
+    frontiers = [newest[shard] for shard in range(settings.get("shards", 1))]
+    model = replay(read_all(bootstrap, [f"{prefix}buffer"]), settings)
     messages = model.messages.values()
     topics = {each.content.topic or "" for each in messages if each.refused != "rejected"}
     partitions_of: dict[str, int] = {}
@@ -96,7 +103,7 @@ def cross_checks(
         part = part_of(message.source, asked.topic)
         counts = counts_of.setdefault(part, Counter())
         counts["accepted"] += 1
-        counts[fate := fate_of(message, frontier)] += 1
+        counts[fate := fate_of(message, frontiers)] += 1
         counts["duplicate"] += len(message.deliveries) > 1
         if fate == "lost" or len(message.deliveries) > 1:
             found(part, f"{message.source} of {asked.append_ms} is {fate}: {asked.fields}")
@@ -195,8 +202,9 @@ def is_altered(message: Message, record: Logged, partitions: int) -> bool:
     return record.partition != right or bool(message.differences(record))
 
 
-def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
-    """Return what became of a message, by the log, its deliveries and its dead letters."""
+def fate_of(message: Message, frontiers: Sequence[Mapping[str, Any]]) -> str:
+    """Return what became of a message, by the log, its deliveries and its dead letters.
+    `frontiers`: of each shard, in order."""
     if message.refused is not None:
         names = {"repeated": "refused_as_duplicate", "duplicate": "refused_as_duplicate"}
         return names.get(message.refused, message.refused)
@@ -213,6 +221,7 @@ def fate_of(message: Message, frontier: Mapping[str, Any]) -> str:
         return "rejected"
     if message.is_resolved:
         return "recurring"
+    frontier = frontiers[message.newest.record.partition % len(frontiers)]
     lane = str(crc32((message.content.topic or "").encode()) % frontier["settings"]["lanes"])
     cursor = tuple(frontier["lanes"].get(lane, frontier["cursor"]))
     rank = message.newest.rank

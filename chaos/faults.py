@@ -27,6 +27,10 @@ REPLICAS_TIMEOUT_S: Final = 120.0
 SWITCH_TIMEOUT_S: Final = 90.0
 """Longer than `delayd upgrade rules` waits for a master."""
 
+RESHARDING_TIMEOUT_S: Final = 90.0
+"""Longer than `delayd shards set` waits for masters to come to rest."""
+RESHARDINGS_MAX: Final = 3
+
 DOWN_MS: Final = 1_000
 """How long what was killed is away, if nothing else is said."""
 
@@ -53,6 +57,8 @@ class Kind(Enum):
     RECREATE_TARGET = "delete and recreate the target"
     CUT_SWITCH = "kill who switches the rules, and the"
     SWITCH_RULES = "switch the rules, twice at once, and kill the"
+    CUT_RESHARDING = "kill who gives the cluster other shards, and"
+    RESHARD = "give the cluster other shards, and kill"
 
 
 class Victim(Enum):
@@ -81,6 +87,7 @@ class Fault:
     to: tuple[str, ...] = BOTH
     offset_ms: int = 0
     drift_ppm: int = 0
+    shards: int = 1
 
     def __str__(self) -> str:
         told = [self.kind.value]
@@ -125,6 +132,8 @@ class Striker:
             Kind.RECREATE_TARGET: self._recreate_target,
             Kind.CUT_SWITCH: self._cut_switch,
             Kind.SWITCH_RULES: self._switch_rules,
+            Kind.CUT_RESHARDING: self._cut_resharding,
+            Kind.RESHARD: self._reshard,
         }
         self.struck: list[tuple[str, int]] = []
         """What was struck at whom, and when (Unix ms)."""
@@ -286,6 +295,22 @@ class Striker:
         waits.append(self._backend.start_rules_switch())
         if any(codes := [wait(SWITCH_TIMEOUT_S) for wait in waits]):
             raise BackendError(f"who switched the rules ended with {codes}")
+
+    def _cut_resharding(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        """Whoever does it is killed about when some shards are closed, and there is no master."""
+        wait = self._backend.start_resharding(fault.shards)
+        self._restart(self._backend.kill, fault, victims)
+        wait(0)
+
+    def _reshard(self, fault: Fault, victims: tuple[str, ...]) -> None:
+        """Masters that die meanwhile may come to rest too late: then it is said, and done again."""
+        wait = self._backend.start_resharding(fault.shards)
+        self._restart(self._backend.kill, fault, victims)
+        for _ in range(RESHARDINGS_MAX):
+            if not (code := wait(RESHARDING_TIMEOUT_S)):
+                return
+            wait = self._backend.start_resharding(fault.shards)
+        raise BackendError(f"who gave the cluster {fault.shards} shards ended with {code}")
 
     def _await_end(self, node: str, why: str) -> None:
         if not wait_until(lambda: not self._backend.is_running(node), ENDS_TIMEOUT_S):

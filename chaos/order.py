@@ -4,6 +4,10 @@ Per target partition, the messages that were there in time come in the order of 
 are (due, partition, offset). Excepted are continuations and what they continue, and late arrivals:
 those whose lane's cursor had passed them when the offsets did.
 
+Of several shards, each has an order of its own: records with the same key lie in one. There may
+have come to be more of them or fewer; those of a partition that is a multiple of the most apart
+were in one shard all the time.
+
 Not here, because judge.py finds them: records that no request explains, or that came twice.
 Source: docs/design/frontier.md, "Order".
 """
@@ -12,12 +16,17 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 from zlib import crc32
 
 from chaos.records import Logged
 
 Rank = tuple[int, int, int]
+
+RESHARDER = "delayd-shards"
+"""Owner of the records that change the shards: no master."""
 
 
 def order_faults(
@@ -33,7 +42,7 @@ def order_faults(
     }
     records = sorted(delivered, key=lambda record: (record.topic, record.partition, record.offset))
     times = Counter(record.header("delayd-source") for record in records)
-    highest: dict[tuple[str, int], tuple[Rank, str]] = {}
+    highest: dict[tuple[str, int, int], tuple[Rank, str]] = {}
     faults = []
     for record in records:
         source = record.header("delayd-source") or ""
@@ -45,7 +54,7 @@ def order_faults(
         rank = (due_ms, request.partition, request.offset)
         if history.is_late(record.topic, rank):
             continue
-        where = (record.topic, record.partition)
+        where = (record.topic, record.partition, request.partition % history.shards_max)
         before = highest.get(where)
         if before is not None and rank < before[0]:
             faults.append(
@@ -60,28 +69,46 @@ def order_faults(
 def failovers_of(frontiers: Iterable[Logged]) -> int:
     """Return how often one master followed another. A takeover from itself is no failover."""
     steps = [json.loads(record.value or b"") for record in frontiers]
-    owners = {step["term"]: step["owner"] for step in steps if step["term"] > 0}
-    masters = [owner for _, owner in sorted(owners.items())]
-    return sum(before != after for before, after in pairwise(masters))
+    owners = {
+        (step["shard"], step["term"]): step["owner"]
+        for step in steps
+        if step["term"] > 0 and step["owner"] != RESHARDER
+    }
+    masters = [(shard, owner) for (shard, _), owner in sorted(owners.items())]
+    return sum(before[0] == after[0] and before != after for before, after in pairwise(masters))
 
 
 class _History:
     def __init__(self, frontiers: Sequence[Logged]) -> None:
         ordered = sorted(frontiers, key=lambda record: record.offset)
-        self._steps = [json.loads(record.value or b"") for record in ordered]
-        partitions = len(self._steps[0]["offsets"]) if self._steps else 0
-        self._passed = [
-            [step["offsets"][partition] for step in self._steps] for partition in range(partitions)
+        steps = [json.loads(record.value or b"") for record in ordered]
+        self.shards_max = max((_shards_of(step) for step in steps), default=1)
+        partitions = len(steps[0]["offsets"]) if steps else 0
+        self._steps = [
+            sorted((s for s in steps if p % _shards_of(s) == s["shard"]), key=partial(_place, p))
+            for p in range(partitions)
         ]
+        """By partition of the buffer: the steps of its shards, which only move forward there."""
+        self._passed = [[step["offsets"][p] for step in self._steps[p]] for p in range(partitions)]
 
     def is_late(self, topic: str, rank: Rank) -> bool:
         """Return whether the cursor had passed it when the offsets did. A message that no step has
         passed is not late."""
         _, partition, offset = rank
         first = bisect_right(self._passed[partition], offset)
-        if first == len(self._steps) or first == 0:
+        steps = self._steps[partition]
+        if first == len(steps) or first == 0:
             return False
-        before = self._steps[first - 1]
+        before = steps[first - 1]
         lane = str(crc32(topic.encode()) % before["settings"]["lanes"])
         cursor = before["lanes"].get(lane, before["cursor"])
         return rank < tuple(cursor)
+
+
+def _shards_of(step: dict[str, Any]) -> int:
+    return int(step["settings"].get("shards", 1))
+
+
+def _place(partition: int, step: dict[str, Any]) -> tuple[int, list[int], int]:
+    """By which the steps that have a partition are in order, whatever shard it belonged to."""
+    return step["offsets"][partition], step["cursor"], step["step"]

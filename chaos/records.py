@@ -3,8 +3,6 @@
 from typing import NamedTuple
 
 PREFIX = "delayd-"
-FRONTIER_KEY = b"shard-0"
-"""A record of the frontier topic under another key is no frontier."""
 
 
 class Logged(NamedTuple):
@@ -17,6 +15,12 @@ class Logged(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def is_frontier(self) -> bool:
+        """Whether a record of the frontier topic is one: under another key than that of its shard,
+        whose number is the partition's, it is none."""
+        return self.key == b"shard-%d" % self.partition
 
     @property
     def place(self) -> str:

@@ -59,6 +59,7 @@ class Needs:
     has_small_disks: bool = False
     has_moving_brokers: bool = False
     """Found by name, at addresses that change."""
+    shards: int = 1
     has_older_rules: bool = False
     """Made with the rules version before the newest, and switched by what is struck."""
 
@@ -78,6 +79,8 @@ class Scenario:
     recovery_ms: int
     failovers_min: int = 0
     load: Load = Load()
+    shards: int = 1
+    """Of the cluster that it begins with."""
     settle_ms: int = 90_000
     """How long after the last due time all may take to have an outcome, and to come to rest."""
 
@@ -94,6 +97,7 @@ class Scenario:
             has_small_disks=Kind.FILL_DISK in kinds,
             has_moving_brokers=Kind.MOVE in kinds,
             has_older_rules=Kind.SWITCH_RULES in kinds,
+            shards=self.shards,
         )
 
 
@@ -116,6 +120,8 @@ def lacking(scenario: Scenario, backend: str) -> str | None:
         return "containers' networks are cut, not slow or lossy"
     if scenario.needs.has_moving_brokers:
         return "containers keep their addresses"
+    if scenario.needs.shards > 1:
+        return "clusters of containers are made with one shard"
     if scenario.needs.has_older_rules:
         return "clusters of containers are made with the newest rules"
     return None

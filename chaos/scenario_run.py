@@ -23,7 +23,7 @@ from chaos.faults import Kind, Striker, pause
 from chaos.history import History, now_ms
 from chaos.order import failovers_of, order_faults
 from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiescent
-from chaos.records import FRONTIER_KEY, Logged
+from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
 from chaos.traffic import ConfluentSender, Traffic
@@ -81,7 +81,7 @@ class _ScenarioRun:
         at_ms, begun_s = now_ms(), time.monotonic()
         topics = [f"{self._backend.prefix}{name}" for name in OWN]
         since = ends_of(self._backend.bootstrap, topics)
-        begin = LogEnds(since[self._buffer], since[self._frontier][0])
+        begin = LogEnds(since[self._buffer], since[self._frontier])
         found = Witnessed(at_ms, 0.0, 0, begin, frozenset(), is_quiescent=False)
         try:
             found = self._go(found, since)
@@ -100,7 +100,8 @@ class _ScenarioRun:
     def _go(self, begun: Witnessed, since: Ends) -> Witnessed:
         scene = self._scene()
         self._targets = frozenset((*scene.targets, scene.late, scene.never))
-        since[self._frontier] = (max(0, begun.begin.frontier - FRONTIERS_BEFORE),)
+        ends = begun.begin.frontier
+        since[self._frontier] = tuple(max(0, end - FRONTIERS_BEFORE) for end in ends)
         evidence = self._evidence_of(scene, since, with_frontier=True)
         with closing(evidence):
             striker = self._send_and_strike(scene, since)
@@ -229,11 +230,14 @@ def log_ends_of(backend: Backend) -> LogEnds:
     """Return where the logs end now, open transactions included."""
     buffer, frontier = f"{backend.prefix}buffer", f"{backend.prefix}frontier"
     ends = ends_of(backend.bootstrap, (buffer, frontier))
-    return LogEnds(ends[buffer], ends[frontier][0])
+    return LogEnds(ends[buffer], ends[frontier])
 
 
 def frontiers_since(frontiers: Sequence[Logged], begin: LogEnds) -> list[Logged]:
-    """Return the steps from `begin` on, and the one before them."""
-    frontiers = [record for record in frontiers if record.key == FRONTIER_KEY]
-    before = [record for record in frontiers if record.offset < begin.frontier]
-    return [*before[-1:], *(record for record in frontiers if record.offset >= begin.frontier)]
+    """Return the steps from `begin` on, and of each shard the one before them."""
+    found, ends = [], dict(enumerate(begin.frontier))
+    for partition in sorted({record.partition for record in frontiers}):
+        steps = [r for r in frontiers if r.partition == partition and r.is_frontier]
+        before = [r for r in steps if r.offset < ends.get(partition, 0)]
+        found += [*before[-1:], *steps[len(before) :]]
+    return found

@@ -45,7 +45,8 @@ class LogEnds:
 
     buffer: tuple[int, ...]
     """By partition."""
-    frontier: int
+    frontier: tuple[int, ...]
+    """By partition; of those that were not there, nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def problems_of(scenario: Scenario, witnessed: Witnessed, shared: Shared) -> tup
 
 def no_verdict(scenario: Scenario, seed: int, at_ms: int, why: str) -> Result:
     """Return the result of a scenario that did not run, or could not be judged."""
-    nothing = Witnessed(at_ms, 0.0, 0, LogEnds((), 0), frozenset(), is_quiescent=False)
+    nothing = Witnessed(at_ms, 0.0, 0, LogEnds((), ()), frozenset(), is_quiescent=False)
     result = result_of(scenario, seed, "?", nothing, Shared({}, {}), judges="nobody")
     return replace(result, problems=(f"no verdict: {why}",))
 

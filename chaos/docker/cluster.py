@@ -129,6 +129,9 @@ class DockerCluster:
         self._engine.remove(twin)
         del self._parts[twin]
 
+    def start_resharding(self, shards: int) -> Callable[[float], int]:
+        raise BackendError(f"clusters of containers do not get {shards} shards")
+
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
         raise BackendError("clusters of containers are made with the newest rules")
 

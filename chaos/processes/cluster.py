@@ -65,6 +65,7 @@ class ProcessCluster:
                 nodes,
                 retry_delays_ms=RETRY_DELAYS_MS,
                 rules_version=OLDER_RULES if needs.has_older_rules else None,
+                shards=needs.shards,
                 save=self._folder.save,
             )
         except BaseException:
@@ -176,6 +177,23 @@ class ProcessCluster:
                 return person.wait(timeout_s)
             except subprocess.TimeoutExpired as error:
                 raise BackendError(f"the rules were not switched in {timeout_s:.0f} s") from error
+
+        return wait
+
+    def start_resharding(self, shards: int) -> Callable[[float], int]:
+        folder = self._folder.path
+        command = (sys.executable, "-m", "delayd.commands.cli", "shards", "set", str(shards))
+        options = ("--bootstrap", self.bootstrap, "--cluster", CLUSTER_NAME)
+        with (folder / "logs" / "shards.log").open("ab") as log:
+            env = environment_for({"PYTHONPATH": str(ROOT)}, folder)
+            person = subprocess.Popen((*command, *options), env=env, stdout=log, stderr=log)
+
+        def wait(timeout_s: float) -> int:
+            try:
+                return person.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                person.kill()
+                return person.wait()
 
         return wait
 

@@ -82,7 +82,7 @@ class Scene:
         planted = Counter(each.fault for each in expected)
         assert dict(report.found) == planted
         assert report.ok == (not expected)
-        counts = cross_check(self.brokers.bootstrap, self.prefix, report.cut.offset)
+        counts = cross_check(self.brokers.bootstrap, self.prefix, {0: report.cut.offset})
         assert {name: counts[name] for name in WRONG} == {name: planted[name] for name in WRONG}
         agree(report.to_json(), counts)
 

@@ -19,7 +19,6 @@ from nodes import CLOCK, CLUSTER_KEY, NodeProcess, delayd_in_process, master_of,
 from standing_spark import audit
 
 from chaos.evidence import read_all
-from chaos.records import FRONTIER_KEY
 from chaos.workload import Scene, mixture
 from delayd.config.cluster_key import fingerprint, proof_key
 from delayd.dev.cluster import LocalCluster
@@ -111,7 +110,7 @@ def settings_of(cluster: TestCluster) -> list[Settings]:
     """Return the settings of the frontier's records, where they change."""
     found: list[Settings] = []
     for record in read_all(cluster.bootstrap, [f"{cluster.name}-frontier"]):
-        if record.key == FRONTIER_KEY and record.value:
+        if record.is_frontier and record.value:
             settings = decode(record.value).settings
             found += [settings] if not found or settings != found[-1] else []
     return found

@@ -116,7 +116,7 @@ class Past:
         self.victims = [
             Victim(
                 message,
-                fate_of(message, self.steps[-1].says),
+                fate_of(message, [self.steps[-1].says]),
                 tuple(told[source]),
                 tuple(letters[source]),
                 bool(about[message.record.fields.get("id", "")] - {source}),

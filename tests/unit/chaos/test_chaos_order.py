@@ -25,8 +25,29 @@ def delivery(of: Logged, offset: int, partition: int = 0) -> Logged:
 
 
 def frontier(number: int, cursor: tuple[int, int, int], passed: int, **lanes: object) -> Logged:
-    said = {"cursor": cursor, "lanes": lanes, "offsets": [passed], "settings": {"lanes": LANES}}
+    said = {
+        "shard": 0,
+        "step": number,
+        "cursor": cursor,
+        "lanes": lanes,
+        "offsets": [passed],
+        "settings": {"lanes": LANES},
+    }
     return Logged("frontier", 0, number, 0, None, json.dumps(said).encode(), ())
+
+
+def of_shard(
+    number: int, shard: int, shards: int, cursor: tuple[int, int, int], offsets: list[int]
+) -> Logged:
+    said = {
+        "shard": shard,
+        "step": number,
+        "cursor": cursor,
+        "lanes": {},
+        "offsets": offsets,
+        "settings": {"lanes": LANES, "shards": shards},
+    }
+    return Logged("frontier", shard, number, 0, None, json.dumps(said).encode(), ())
 
 
 STEPS = [frontier(0, (0, 0, 0), 0), frontier(1, (50, 0, 0), 10), frontier(2, (300, 0, 0), 10)]
@@ -93,3 +114,25 @@ def test_doubles_and_strangers_are_the_judges() -> None:
     twice = [delivery(asked[0], 0), delivery(asked[1], 1), delivery(asked[0], 2)]
     assert faults(asked, twice) == []
     assert faults(asked[1:], [delivery(asked[1], 0), delivery(asked[0], 1)]) == []
+
+
+def test_each_shard_has_an_order_of_its_own_and_they_may_change() -> None:
+    """One shard, then two: of messages in one partition the order holds all the time."""
+    steps = [
+        of_shard(0, 0, 1, (0, 0, 0), [0, 0]),
+        of_shard(1, 0, 2, (50, 0, 0), [0, 0]),
+        of_shard(1, 1, 2, (400, 0, 0), [0, 9]),
+        of_shard(2, 0, 2, (300, 0, 0), [9, 0]),
+    ]
+    here = [request(1, 200), request(2, 100)]
+    there = [each._replace(partition=1) for each in here]
+    mixed = [delivery(there[0], 0), delivery(here[1], 1)]
+    assert faults([here[1], there[0]], mixed, steps) == []
+    mixed = [delivery(here[0], 0), delivery(here[1], 1)]
+    [fault] = faults(here, mixed, steps)
+    assert fault.startswith("0/2: ")
+    late = [steps[0], *steps[2:], of_shard(2, 1, 2, (400, 0, 0), [0, 10])]
+    late_ones = [request(9, 200), request(5, 300)]
+    there = [each._replace(partition=1) for each in late_ones]
+    came = [delivery(there[1], 0), delivery(there[0], 1)]
+    assert faults(there, came, late) == [], "the cursor of its shard had passed it"

@@ -65,6 +65,10 @@ class Struck:
     def start(self, part: str, *, wait: bool = True) -> None:
         self.calls.append(f"start {part}")
 
+    def start_resharding(self, shards: int) -> Callable[[float], int]:
+        self.calls.append(f"shards set {shards}")
+        return lambda _timeout_s: 0
+
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
         self.calls.append("switch" if barriers_max is None else f"switch {barriers_max}")
         died = -signal.SIGKILL if barriers_max is not None else 0
@@ -115,6 +119,8 @@ def struck(fault: Fault, backend: Struck | None = None) -> list[str]:
             *(Kind.SWITCH_RULES, Victim.MASTER),
             ["switch", "switch", "kill node-2", "start node-2", "switch"],
         ),
+        (Kind.RESHARD, Victim.MASTER, ["shards set 1", "kill node-2", "start node-2"]),
+        (Kind.CUT_RESHARDING, Victim.MASTER, ["shards set 1", "kill node-2", "start node-2"]),
     ],
     ids=lambda each: each.value if isinstance(each, Kind) else None,
 )

@@ -26,7 +26,7 @@ from chaos.backend import Backend, BackendError
 from chaos.catalogue import SMOKE, scenarios
 from chaos.cross_check import ALWAYS, FATES
 from chaos.order import failovers_of
-from chaos.records import FRONTIER_KEY, Logged
+from chaos.records import Logged
 from chaos.scenario import Needs, Scenario
 from chaos.scenario_run import frontiers_since
 from chaos.stage_run import SCENARIOS_MAX, Run, needs_of, results, staged
@@ -77,14 +77,15 @@ def test_needs_follow_from_what_is_struck() -> None:
     assert KNOWN["clock-drift"].needs == Needs(is_clocked=True)
     assert KNOWN["full-disk"].needs == Needs(has_small_disks=True)
     assert KNOWN["rules-switch"].needs == Needs(has_older_rules=True)
+    assert KNOWN["reshard"].needs == Needs(shards=4)
     assert KNOWN["bounce-brokers"].needs == KNOWN["kill-coordinator"].needs == Needs(brokers=3)
     assert KNOWN["move-brokers"].needs == Needs(brokers=3, has_moving_brokers=True)
 
 
 # --- Whose is what
 
-FIRST = Segment(LogEnds((0, 0), 2), LogEnds((10, 4), 30), frozenset({"target.1.a"}))
-SECOND = Segment(LogEnds((10, 4), 30), LogEnds((20, 9), 70), frozenset({"target.2.a"}))
+FIRST = Segment(LogEnds((0, 0), (2,)), LogEnds((10, 4), (30,)), frozenset({"target.1.a"}))
+SECOND = Segment(LogEnds((10, 4), (30,)), LogEnds((20, 9), (70,)), frozenset({"target.2.a"}))
 STRETCHES = (FIRST, SECOND)
 
 
@@ -102,8 +103,11 @@ def test_a_source_is_theirs_in_whose_stretch_it_lies(source: str, whose: int) ->
 
 def test_a_target_and_a_step_are_theirs_too() -> None:
     assert [of_target(STRETCHES, f"target.{n}.a") for n in (1, 2, 3)] == [0, 1, NOBODY]
-    assert [of_step(STRETCHES, n) for n in (2, 29, 30, 69)] == [0, 0, 1, 1]
-    assert [of_step(STRETCHES, n) for n in (1, 70, None)] == [NOBODY] * 3
+    assert [of_step(STRETCHES, 0, n) for n in (2, 29, 30, 69)] == [0, 0, 1, 1]
+    assert [of_step(STRETCHES, 0, n) for n in (1, 70, None)] == [NOBODY] * 3
+    assert of_step(STRETCHES, 3, 5) == NOBODY == of_step(STRETCHES, None, 5)
+    more = [Segment(LogEnds((), (1,)), LogEnds((), (9, 4)), frozenset())]
+    assert [of_step(more, 1, n) for n in (0, 3, 4)] == [0, 0, NOBODY]
 
 
 def finding(fault: str, **fields: Any) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def test_who_plays_alone_answers_for_everything() -> None:
     assert shares_of(report, {0: PLAIN[0]}, [FIRST]) == ([{"replica-absent": 1}], {})
 
 
-PLAYED = Witnessed(0, 1.0, 10, LogEnds((0, 0), 0), frozenset(), is_quiescent=True, outcomes={})
+PLAYED = Witnessed(0, 1.0, 10, LogEnds((0, 0), (0,)), frozenset(), is_quiescent=True, outcomes={})
 
 
 def shared(
@@ -205,18 +209,20 @@ def test_what_the_cross_check_counts_in_no_stretch_is_told() -> None:
 
 
 def frontier(offset: int, term: int, owner: str) -> Logged:
-    value = f'{{"term": {term}, "owner": "{owner}"}}'.encode()
-    return Logged("delayd-frontier", 0, offset, 0, FRONTIER_KEY, value, ())
+    value = f'{{"shard": 0, "term": {term}, "owner": "{owner}"}}'.encode()
+    return Logged("delayd-frontier", 0, offset, 0, b"shard-0", value, ())
 
 
 def test_failovers_are_counted_from_the_step_before() -> None:
     history = [frontier(3, 1, "a"), frontier(5, 2, "b"), frontier(8, 3, "a"), frontier(9, 4, "a")]
     stray = Logged("delayd-frontier", 0, 6, 0, b"another-key", b"hello", ())
-    steps = frontiers_since([*history[:2], stray, *history[2:], stray], LogEnds((), 7))
+    steps = frontiers_since([*history[:2], stray, *history[2:], stray], LogEnds((), (7,)))
     assert [step.offset for step in steps] == [5, 8, 9]
     assert failovers_of(steps) == 1, "who takes over from himself is no other"
     assert failovers_of(history) == 2
     assert failovers_of([frontier(0, 0, ""), *history[:1]]) == 0
+    resharded = [frontier(3, 1, "a"), frontier(5, 2, "delayd-shards"), frontier(8, 3, "a")]
+    assert failovers_of(resharded) == 0, "who changes the shards is no master"
 
 
 # --- What becomes of the others
