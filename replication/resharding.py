@@ -24,6 +24,7 @@ from typing import Final
 
 from replication.frontier import Frontier, begin_term
 from replication.holds import Hold
+from replication.now import MS_NS
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings, shards_problem
@@ -209,7 +210,7 @@ def _joined(queues: Sequence[Queue]) -> Queue:
     last_ms = shifts[-1][1] if shifts else 0
     return Queue(
         served_ns=max(queue.served_ns for queue in queues),
-        next_ns=max(queue.next_ns + (last_ms - queue.shift_ms) * 1_000_000 for queue in queues),
+        next_ns=max(queue.next_ns + (last_ms - queue.shift_ms) * MS_NS for queue in queues),
         tail_ms=max(queue.tail_ms + last_ms - queue.shift_ms for queue in queues),
         tail_partition=1 << 31,
         shifts=shifts,

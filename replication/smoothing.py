@@ -42,6 +42,7 @@ from typing import Final, NamedTuple, TypeAlias
 from replication.drain import Endings
 from replication.frontier import Frontier
 from replication.holds import Hold, Order, obey
+from replication.now import MS_NS
 from replication.rank import lane_of
 
 Rate: TypeAlias = int | Fraction
@@ -78,7 +79,6 @@ KEEP_MS: Final = 5_000
 
 NO_HOLDS: Final[Mapping[str, Hold]] = {}
 
-MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 
 

@@ -44,9 +44,7 @@ class ZsetRows:
         """Rename the set. ConfigError if there is none."""
         parked = self._parked.taken
         if not self._server.park(self._key, parked):
-            raise ConfigError(
-                f"{self.name}: there is no such key", remedy="name the sorted set as Redis has it"
-            )
+            raise self._absent()
         self._refuse_other_type(parked)
         return position_of(0, self._held_in(parked))
 
@@ -81,10 +79,13 @@ class ZsetRows:
         if parked is not None and self._server.kind(parked) != "none":
             return parked
         if self._server.kind(self._key) == "none":
-            raise ConfigError(
-                f"{self.name}: there is no such key", remedy="name the sorted set as Redis has it"
-            )
+            raise self._absent()
         return self._key
+
+    def _absent(self) -> ConfigError:
+        return ConfigError(
+            f"{self.name}: there is no such key", remedy="name the sorted set as Redis has it"
+        )
 
     def _held_in(self, key: str) -> int:
         with self._server.asking() as client:

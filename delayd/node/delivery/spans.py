@@ -26,6 +26,7 @@ import structlog
 from delayd.bus import Ack, Headers, Producer
 from delayd.bus.flat import Outgoing
 from delayd.errors import ConfigError
+from replication.now import MS_NS
 from replication.settings import Settings
 
 CARRIED: Final = {"traceparent": 64, "tracestate": 512}
@@ -37,7 +38,6 @@ WAITING_MAX: Final = 50_000
 """Messages whose spans are not made yet, of about 1 KB each."""
 QUEUE_MAX: Final = 20_000
 """Spans that the exporter has not sent yet, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise."""
-MS_NS: Final = 1_000_000
 CLOSE_MS: Final = 2_000
 """How long a node that ends waits for spans to be sent."""
 
