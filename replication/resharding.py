@@ -10,10 +10,10 @@ that had its partitions:
     close      the last record of a shard of before: nobody goes on from it
     reshard    the first records of all new shards, in one transaction
 
-A record that closes, and one that rests, begins a term, as a master's does. A number in a record
-never falls in its partition, nor in the joint frontier: what is merged has the steps and terms of
-all its sources. A partition of the frontier topic that has no shard any more keeps a record without
-O and R, by which a later shard of that number goes on counting.
+A record that closes, and one that rests, begins a term, as a master's does. Steps and terms never
+fall in a partition, nor does their sum: what is merged has those of all its sources. A partition of
+the frontier topic that has no shard any more keeps a record without O and R, by which a later shard
+of that number goes on counting.
 
 Source: docs/design/shards.md, "More or fewer".
 """
@@ -31,8 +31,10 @@ from replication.settings import Settings, shards_problem
 from replication.shards import joint_frontier, joint_hold, joint_settings, share_of
 from replication.smoothing import SHIFTS_MAX, Queue
 
-REST_MS_MAX: Final = 60_000
-"""How long after T a master still rests: whoever asked for it is gone by then."""
+REST_MS: Final = 20_000
+REST_EACH_MS: Final = 1_000
+"""How long after T a master still rests, and more for each shard that is closed meanwhile: whoever
+asked for it is gone by then."""
 
 
 def resharding_problem(settings: Settings, shards: int) -> str | None:
@@ -48,18 +50,24 @@ def resharding_problem(settings: Settings, shards: int) -> str | None:
     return None
 
 
-class Rest:
+class Standstill:
     """The time T that the steps of a master do not pass, while it counts."""
 
-    def __init__(self, rest_ms: int) -> None:
-        self.ms = rest_ms
+    def __init__(self, rest_ms: int, shards: int) -> None:
+        self._shards = shards
+        self.rest_ms = rest_ms
         """T, Unix ms; 0 if there is none."""
 
     def now_ms(self, now_ms: int) -> int:
         """Return the `now` of a step."""
-        if now_ms >= self.ms + REST_MS_MAX:
-            self.ms = 0
-        return min(now_ms, self.ms - 1) if self.ms else now_ms
+        if now_ms >= self.rest_ms + rest_max_ms(self._shards):
+            self.rest_ms = 0
+        return min(now_ms, self.rest_ms - 1) if self.rest_ms else now_ms
+
+
+def rest_max_ms(shards: int) -> int:
+    """Return how long after T masters of so many shards rest."""
+    return REST_MS + shards * REST_EACH_MS
 
 
 def resting(record: FrontierRecord, rest_ms: int, owner: str) -> FrontierRecord:
@@ -97,6 +105,15 @@ def stand_together(parts: Sequence[FrontierRecord], shards: int) -> bool:
     )
 
 
+def can_become(parts: Sequence[FrontierRecord], shards: int) -> bool:
+    """Return whether closed shards, in order, can become so many: what becomes one stands together,
+    and what targets have limits is counted by one shard. As many as they are they always can."""
+    is_limited = any(part.quotas for part in parts)
+    if shards == len(parts):
+        return True
+    return stand_together(parts, shards) and (shards == 1 or not is_limited)
+
+
 def resharded(
     parts: Sequence[FrontierRecord],
     shards: int,
@@ -109,7 +126,7 @@ def resharded(
     `parts`: the closed records of all shards before, in order. `others`: what partitions beyond
     these hold, of shards that were there once.
     """
-    assert stand_together(parts, shards), "what becomes one shard stands at one cursor"
+    assert can_become(parts, shards), "what becomes one shard stands at one cursor"
     before = len(parts)
     found = [_first(parts, shard, shards, others.get(shard), owner) for shard in range(shards)]
     return found + [_last(parts[shard], shards, owner) for shard in range(shards, before)]
@@ -134,9 +151,11 @@ def _first(
 ) -> FrontierRecord:
     sources = [parts[source] for source in sources_of(shard, len(parts), shards)]
     known = [source.frontier for source in sources]
-    term, step = sum(each.term for each in known), sum(each.step for each in known)
-    if former is not None:
-        term, step = max(term, former.frontier.term), max(step, former.frontier.step)
+    term = step = 0
+    if shard < len(parts):
+        term, step = sum(each.term for each in known), sum(each.step for each in known)
+    elif former is not None:
+        term, step = former.frontier.term, former.frontier.step
     all_of = joint_frontier([part.frontier for part in parts])
     frontier = Frontier(
         shard=shard,
@@ -161,6 +180,7 @@ def _first(
             if frontier.owns(barrier.partition)
         ),
         holds=_holds(sources, shard // len(parts), max(1, shards // len(parts))),
+        quotas={topic: quota for source in sources for topic, quota in source.quotas.items()},
     )
 
 

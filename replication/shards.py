@@ -84,6 +84,7 @@ def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
         rest_ms=max(part.rest_ms for part in parts),
         resharding=max(part.resharding for part in parts),
         holds={topic: joint_hold(topic, parts) for topic in topics},
+        quotas={topic: quota for part in parts for topic, quota in part.quotas.items()},
     )
 
 

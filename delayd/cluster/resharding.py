@@ -19,20 +19,23 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from threading import Event
 from typing import Final, TypeVar
 
 from delayd.bus import Ack, Bus, TransactionalProducer
-from delayd.cluster.frontier_log import FrontierLog
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
 from delayd.cluster.topics import transactional_id
 from delayd.errors import FencedError, FrontierError, ReshardError
 from delayd.runtime.clock import Clock
 from replication.record import FrontierRecord, encode, record_key
 from replication.resharding import (
+    can_become,
     closed,
     is_at_rest,
     resharded,
     resharding_problem,
+    rest_max_ms,
     resting,
     stand_together,
 )
@@ -48,6 +51,15 @@ POLL_MS: Final = 50
 ATTEMPTS: Final = 20
 """How often a step is tried in which a master takes its transactional id back."""
 ATTEMPT_PAUSE_MS: Final = 100
+ATTEMPT_PAUSE_MAX_MS: Final = 3_000
+RUNS_MAX: Final = 5
+IDLE_STEPS_MS: Final = 20_000
+"""How old the newest record of all shards may be: masters that have nothing to do make a step in
+less."""
+
+
+class _OtherShardsError(Exception):
+    """The shards are others by now than those that were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,8 @@ class Resharding:
     """How long masters may take to come to rest after T."""
     wait: Callable[[float], object] = field(default_factory=lambda: Event().wait)
     """Sleeps so many seconds."""
+    chance: Random = field(default_factory=Random)
+    """How long it waits after a fence of others: runs that wait alike fence each other again."""
 
     def to(self, shards: int) -> Settings:
         """Give the cluster so many shards; return its settings then. Ends what another run has
@@ -72,51 +86,76 @@ class Resharding:
         Raises ReshardError if there cannot be as many, or not now: then all go on with those there
         are, unless the text says otherwise. And what the drivers raise.
         """
-        now = self._now()
-        before = len(now)
-        if problem := _problem(now, shards):
+        for _ in range(RUNS_MAX):
+            try:
+                return self._to(shards)
+            except _OtherShardsError:
+                continue  # Another run has come to its end meanwhile: look again.
+        raise ReshardError("other runs change the shards, too", remedy="run this again")
+
+    def _to(self, shards: int) -> Settings:
+        seen = self._now()
+        now, before = [each.record for each in seen], len(seen)
+        if problem := resharding_problem(now[0].settings, shards):
             raise ReshardError(problem, remedy="nothing was changed")
-        if before == shards and not any(record.rest_ms or record.resharding for record in now):
+        if not can_become(now, shards) and shards > before:
+            raise _limited(now)
+        if before == shards and not any(map(self._is_begun, now)):
             return now[0].settings
         with closing(self.bus.cluster()) as kafka:
             kafka.add_partitions(self.settings.frontier.name, shards, self.timeout_ms)
         if shards < before and not any(record.resharding for record in now):
-            self._rest(now)
+            self._rest(seen)
         for shard in range(before):
-            self._repeated(partial(self._follow, shard, partial(_closed, shards=shards)))
+            self._repeated(partial(self._follow, shard, before, partial(_closed, shards=shards)))
         return self._repeated(partial(self._reshard, before, shards))
 
-    def _now(self) -> list[FrontierRecord]:
+    def _is_begun(self, record: FrontierRecord) -> bool:
+        until_ms = record.rest_ms + rest_max_ms(record.settings.shards)
+        return record.resharding > 0 or (record.rest_ms > 0 and self.clock.wall_ms() < until_ms)
+
+    def _now(self) -> list[SeenFrontier]:
         """Return the newest record of each shard that can be read without a fence."""
         with ExitStack() as stack:
             first = self._opened(stack, 0)
             logs = [first]
             logs += [self._opened(stack, n) for n in range(1, _newest(first).settings.shards)]
-            return [_newest(each) for each in logs]
+            found = [each.newest for each in logs if each.newest is not None]
+            if len(found) < len(logs) or any(
+                each.record.settings.shards != len(logs) for each in found
+            ):
+                raise _OtherShardsError
+            return found
 
-    def _rest(self, now: Sequence[FrontierRecord]) -> None:
+    def _rest(self, seen: Sequence[SeenFrontier]) -> None:
         """Have all shards come to stand at one time; ReshardError if they do not in time."""
-        furthest_ms = max(record.frontier.highest_cursor.due_ms for record in now)
-        ahead_ms = REST_AHEAD_MS + len(now) * REST_AHEAD_EACH_MS
-        rest_ms = max(self.clock.wall_ms(), furthest_ms) + ahead_ms
-        shards = range(len(now))
-        for shard in shards:
-            self._repeated(partial(self._follow, shard, partial(_resting, rest_ms=rest_ms)))
-        if behind := self._behind(shards, rest_ms + self.rest_timeout_ms):
-            for shard in shards:
-                self._repeated(partial(self._follow, shard, partial(_resting, rest_ms=0)))
+        furthest_ms = max(each.record.frontier.highest_cursor.due_ms for each in seen)
+        # Idle masters make a step now and then: this clock may be wrong, and the brokers' is not.
+        newest_ms = max(each.append_ms for each in seen)
+        now_ms = min(self.clock.wall_ms(), newest_ms + IDLE_STEPS_MS)
+        ahead_ms = REST_AHEAD_MS + len(seen) * REST_AHEAD_EACH_MS
+        rest_ms = max(now_ms, newest_ms, furthest_ms) + ahead_ms
+        until_ms = self.clock.monotonic_ms() + ahead_ms + self.rest_timeout_ms
+        self._tell(len(seen), rest_ms)
+        if behind := self._behind(range(len(seen)), until_ms):
+            self._tell(len(seen), 0)
             raise ReshardError(
-                f"of {len(now)} shards these did not come to rest: {', '.join(map(str, behind))}",
+                f"of {len(seen)} shards these did not come to rest: {', '.join(map(str, behind))}",
                 remedy="all go on; see `delayd status` for targets that fail or are far behind, "
                 "and run this again",
             )
 
+    def _tell(self, shards: int, rest_ms: int) -> None:
+        for shard in range(shards):
+            following = partial(_resting, rest_ms=rest_ms)
+            self._repeated(partial(self._follow, shard, shards, following))
+
     def _behind(self, shards: range, until_ms: int) -> list[int]:
-        """Return the shards that do not stand at T by then, Unix ms."""
+        """Return the shards that do not stand at T by then, monotonic ms."""
         with ExitStack() as stack:
             logs = [self._opened(stack, shard) for shard in shards]
             while behind := [each.shard for each in logs if not is_at_rest(_newest(each))]:
-                if self.clock.wall_ms() >= until_ms:
+                if self.clock.monotonic_ms() >= until_ms:
                     break
                 self.wait(POLL_MS / 1000)
                 for each in logs:
@@ -124,12 +163,20 @@ class Resharding:
             return behind
 
     def _follow(
-        self, shard: int, following: Callable[[FrontierRecord], FrontierRecord | None]
+        self,
+        shard: int,
+        before: int,
+        following: Callable[[FrontierRecord], FrontierRecord | None],
     ) -> None:
-        """Fence a shard's masters, and write what follows its last record, if anything does."""
+        """Fence the masters of one of `before` shards, and write what follows its last record, if
+        anything does. Raises _OtherShardsError if it is none of as many any more."""
         with ExitStack() as stack:
+            if _is_closed_of(_newest(self._opened(stack, shard)), before):
+                return  # And stays so, until it is one of others.
             producer = self._fence(stack, shard)
             found = self._read(stack, shard)
+            if _newest(found).settings.shards != before:
+                raise _OtherShardsError
             if (record := following(_newest(found))) is not None:
                 self._write(producer, [record], [found.read_to])
 
@@ -139,16 +186,14 @@ class Resharding:
             producer = self._fence(stack, 0)
             logs = [self._read(stack, n) for n in range(max(before, shards))]
             parts = [_newest(each) for each in logs[:before]]
-            if parts[0].settings.shards == shards and not parts[0].resharding:
-                return parts[0].settings  # Another run was first.
-            if any(part.settings.shards != before or not part.resharding for part in parts):
-                raise ReshardError(
-                    "another run has changed the shards meanwhile", remedy="run this again"
-                )
-            can_be = stand_together(parts, shards)
+            if not all(_is_closed_of(part, before) for part in parts):
+                raise _OtherShardsError
+            can_be = can_become(parts, shards)
             others = {e.shard: e.newest.record for e in logs[before:] if e.newest is not None}
             records = resharded(parts, shards if can_be else before, others, OWNER)
             self._write(producer, records, [each.read_to for each in logs[: len(records)]])
+        if not can_be and stand_together(parts, shards):
+            raise _limited(parts)
         if not can_be:
             raise ReshardError(
                 f"the {before} shards did not stand together when they were closed",
@@ -158,14 +203,15 @@ class Resharding:
 
     def _repeated(self, step: Callable[[], T]) -> T:
         """Take a step, and again while masters take their transactional id back meanwhile."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
                 return step()
             except FencedError:
-                self.wait(ATTEMPT_PAUSE_MS / 1000)
+                most_ms = min(ATTEMPT_PAUSE_MAX_MS, ATTEMPT_PAUSE_MS << attempt)
+                self.wait(self.chance.uniform(ATTEMPT_PAUSE_MS, most_ms) / 1000)
         raise ReshardError(
-            "masters took their transactional ids back, again and again",
-            remedy="run this again; see `delayd status`",
+            "masters, or other runs, took the transactional ids, again and again",
+            remedy="run this again; until then shards may be closed",
         )
 
     def _fence(self, stack: ExitStack, shard: int) -> TransactionalProducer:
@@ -212,14 +258,17 @@ class Resharding:
         producer.commit(self.timeout_ms)
 
 
-def _problem(now: Sequence[FrontierRecord], shards: int) -> str | None:
-    """Return why a cluster may not get so many shards; None if it may."""
-    if problem := resharding_problem(now[0].settings, shards):
-        return problem
+def _limited(now: Sequence[FrontierRecord]) -> ReshardError:
     limited = sorted({topic for record in now for topic in record.quotas})
-    if limited and shards > 1:
-        return f"targets have limits, which one shard only can count: {', '.join(limited)}"
-    return None
+    return ReshardError(
+        f"targets have limits, which one shard only can count: {', '.join(limited)}",
+        remedy="all go on; `delayd limits clear` these first",
+    )
+
+
+def _is_closed_of(record: FrontierRecord, shards: int) -> bool:
+    """Return whether it is the last one of one of so many shards."""
+    return record.resharding > 0 and record.settings.shards == shards
 
 
 def _closed(record: FrontierRecord, shards: int) -> FrontierRecord | None:

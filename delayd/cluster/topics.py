@@ -214,7 +214,9 @@ def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFro
         shards = first.record.settings.shards
         parts = [first, *(read_frontier(bus, topic, timeout_ms, n)[0] for n in range(1, shards))]
         found = [part for part in parts if part is not None]
-        is_whole = {part.record.settings.shards for part in found} == {len(found)} == {shards}
+        is_whole = len(found) == shards and all(
+            part.record.settings.shards == shards for part in found
+        )
         # The markers of a transaction that writes to several partitions do not come at one moment.
         if is_whole or clock.monotonic_ms() >= deadline_ms:
             break

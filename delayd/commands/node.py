@@ -1,14 +1,20 @@
 """`delayd node`: one running node."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from delayd.config.node import load
+from delayd.errors import ShardsChangedError
 from delayd.node.node import run_node
 from delayd.runtime.logs import set_up_logs
+
+log = structlog.get_logger()
 
 
 def node(
@@ -23,4 +29,10 @@ def node(
     """
     settings = load(config)
     set_up_logs(as_json=settings.log_json)
-    raise typer.Exit(asyncio.run(run_node(settings)))
+    try:
+        code = asyncio.run(run_node(settings))
+    except ShardsChangedError as changed:
+        # A new process image: nothing of the node that has ended is left in it, whatever hung.
+        log.info("node_begins_anew", node=settings.node, why=changed.message)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    raise typer.Exit(code)

@@ -44,9 +44,9 @@ def set_shards(
     rest_s: Annotated[
         float,
         typer.Option(
-            "--rest-s", min=1, max=50, help="Fewer only: how long masters may take to come to rest."
+            "--rest-s", min=1, max=20, help="Fewer only: how long masters may take to come to rest."
         ),
-    ] = 30,
+    ] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Give a running cluster so many shards. Does no harm if repeated, or killed and run again.

@@ -95,7 +95,8 @@ WORKERS = 2 * SHARDS_MAX
 
 
 async def run_node(config: NodeConfig, clock: Clock | None = None) -> ExitCode:
-    """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start."""
+    """Run a node until SIGTERM, SIGINT or a fatal error. Raises DelaydError if it cannot start, and
+    ShardsChangedError if the cluster gets other shards: begin anew then."""
     log.info("node_starting", node=config.node, version=__version__, path=native.described)
     tune_collector()
     # Each election makes calls of its own, and a lease does not wait for those of others.
@@ -139,16 +140,7 @@ def _open_admin(config: NodeConfig, coordination: Coordination, view: NodeView) 
 
 
 async def run_node_in(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
-    """Run a node as `run_node` does, once etcd has answered; anew when the cluster gets other
-    shards."""
-    while True:
-        try:
-            return await _run_once(surroundings, config, bus)
-        except ShardsChangedError as changed:
-            log.info("node_begins_anew", node=config.node, why=changed.message)
-
-
-async def _run_once(surroundings: Surroundings, config: NodeConfig, bus: Bus) -> ExitCode:
+    """Run a node as `run_node` does, once etcd has answered."""
     seen = await asyncio.to_thread(enter_settled, bus, surroundings, config)
     check_key(config.cluster_key.get_secret_value(), seen.record.settings)
     check_guarantee(config, seen.record.settings)
@@ -163,12 +155,12 @@ async def _run_once(surroundings: Surroundings, config: NodeConfig, bus: Bus) ->
     except CopyIsFasterError as faster:
         assert fetcher is not None, "only a fetcher weighs"
         await fetcher.fetch_instead(bus, seen.record.settings, faster.choice)
-        return await _run_once(surroundings, config, bus)
+        return await run_node_in(surroundings, config, bus)
     except (CorruptionError, BufferTrimmedError) as error:
         if may_give_back(config.data_dir):
             # A repair comes to nothing: the wheel that it was to replace is good but for a few.
             want_back(config.data_dir, error.message)
-            return await _run_once(surroundings, config, bus)
+            return await run_node_in(surroundings, config, bus)
         if fetcher is None or config.on_damage == "stop":
             raise
         await fetcher.fetch(bus, seen.record.settings, error)
@@ -194,6 +186,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
         self._ending = asyncio.Event()
+        self._is_told_to_end = False
         timeout_ms = int(config.connect_timeout_s * 1000)
         reads_carefully = takes_heavy_batches(bus, self._settings, timeout_ms)
         if reads_carefully:
@@ -362,7 +355,7 @@ class Node:
     async def run(self) -> ExitCode:
         """Run until a signal or a failure; return FINE, or raise what ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._ending.set)
+            self._loop.add_signal_handler(number, self._told_to_end)
         admin = self._surroundings.open_admin(self._view)
         admin_task = asyncio.create_task(admin.serve())
         self._ingestion.start()
@@ -397,10 +390,15 @@ class Node:
             self._failure = admin_task.exception()
         if control.done() and not control.cancelled() and control.exception():
             self._failure = self._failure or control.exception()
-        if self._failure is not None:
+        is_told = self._is_told_to_end and isinstance(self._failure, ShardsChangedError)
+        if self._failure is not None and not is_told:
             raise self._failure
         log.info("node_stopped", node=self._config.node)
         return ExitCode.FINE
+
+    def _told_to_end(self) -> None:
+        self._is_told_to_end = True
+        self._ending.set()
 
     def _delivery_failed(self, shard: int, error: BaseException) -> None:
         self._fail(error)
@@ -411,7 +409,7 @@ class Node:
         if isinstance(error, ShardsChangedError):
             self._end_in_order(error, "node_ends_with_its_shards")
             return
-        if self._failure is None:
+        if self._failure is None or isinstance(self._failure, ShardsChangedError):
             self._failure = error
         code = error.code if isinstance(error, DelaydError) else type(error).__name__
         log.error("node_failed", code=code, error=str(error))

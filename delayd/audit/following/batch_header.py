@@ -65,13 +65,15 @@ def _is_ours(row: Row, settings: Settings) -> bool:
         record = decode(bytes(row["value"] or b""))
     except FrontierFormatError:
         return False
+    if record.settings.cluster != settings.cluster:
+        return False
     if record.resharding or record.settings.shards != settings.shards:
         raise FollowFailedError(
             "the cluster gets other shards than it had when this began to follow",
             remedy="start it again with an empty folder once `delayd shards set` is done; an audit "
             "without --follow judges what was between",
         )
-    return (record.settings.cluster, record.frontier.shard) == (settings.cluster, shard)
+    return record.frontier.shard == int(shard)
 
 
 def check_same(before: Entry, batch: int, records: DataFrame) -> None:

@@ -366,10 +366,14 @@ def _begins_anew() -> Column:
     for name in ("cursor", "lanes"):
         # Two maps do not compare.
         goes_on &= F.to_json(F.struct(it[name])).eqNullSafe(F.to_json(F.struct(old[name])))
-    stands = F.forall(
-        F.arrays_zip(it["offsets"].alias("new"), old["offsets"].alias("old")),
-        lambda pair: (pair["new"] == pair["old"]) | (pair["new"] == 0) | (pair["old"] == 0),
-    )
+    told = F.coalesce(it["settings"]["shards"], F.lit(1))
+
+    def stands_at(offset: Column, partition: Column) -> Column:
+        was_owned = F.pmod(partition, had) == old["shard"]
+        is_owned = F.pmod(partition, told) == it["shard"]
+        return (offset == F.get(old["offsets"], partition)) | ~(was_owned & is_owned)
+
+    stands = F.forall(F.transform("it.offsets", stands_at), lambda stands_there: stands_there)
     return is_true(
         (F.col("old.flaw") == _OTHER_SHARDS)
         & (was_none | (old["resharding"].isNotNull() & goes_on & stands))

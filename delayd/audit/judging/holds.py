@@ -104,8 +104,7 @@ def judge_holds(
 
 
 def _orders(spark: SparkSession, bounds: Bounds) -> DataFrame:
-    """Return the orders, each with the offset of the next one about its target in its shard, which
-    has the same home."""
+    """Return the orders, each with the offset of the next one about its target in its partition."""
     following = Window.partitionBy("home", "about").orderBy("at")
     rows = [(o.partition, o.offset, o.topic, o.until_ms, o.rate) for o in bounds.orders]
     return F.broadcast(

@@ -33,7 +33,7 @@ from replication.pause import pause_ms
 from replication.quotas import Gate, Quotas
 from replication.rank import lane_of
 from replication.record import FrontierRecord, StepCounts
-from replication.resharding import Rest
+from replication.resharding import Standstill
 from replication.settings import AT_LEAST_ONCE, Settings
 from replication.smoothing import Rate, Smoothing
 from replication.takeover import BeginTerm, Takeover
@@ -90,7 +90,7 @@ class Mastership:
         self._stopped: Mapping[int, int] = {}
         """Lanes that stand still, and until when."""
         self._bound = BrokerBound(0, 0)
-        self._rest = Rest(0)
+        self._standstill = Standstill(0, 1)
         self.last_step_ms = 0
         """Monotonic time of the last step that was committed."""
         self.has_stepped = False
@@ -181,7 +181,7 @@ class Mastership:
         self.smoothing = self._smoothing_after(found)
         self._quotas = self._quotas_after(found)
         self._written_settings = self._settings_after(found.settings)
-        self._rest = Rest(found.rest_ms)
+        self._standstill = Standstill(found.rest_ms, self._settings.shards)
         self.term = first.term
         self._write_bare(first, found.now_ms)
         self._grant.term = first.term
@@ -237,7 +237,7 @@ class Mastership:
         """Wait until something is due, then deliver it."""
         monotonic_ns = self._clock.monotonic_ns()
         bounded_ms = bounded_now_ms(self._clock.wall_ms(), monotonic_ns, self._bound)
-        now_ms = self._rest.now_ms(bounded_ms)
+        now_ms = self._standstill.now_ms(bounded_ms)
         if self._bound.is_stale(monotonic_ns):
             self._write_bare(stand_still(self._planner.frontier), now_ms)
             return
@@ -368,7 +368,7 @@ class Mastership:
             barriers=self._replica.rules.below(frontier.offsets),
             holds=self.smoothing.holds(plan.now_ms),
             quotas=self._quotas.after(),
-            rest_ms=self._rest.ms,
+            rest_ms=self._standstill.rest_ms,
         )
         written = self._commit.commit(record, self._check)
         ack = written.ack

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from delayd.request import BufferRecord, RequestLimits, order_of, quota_of
 from delayd.request.quotas import gate_record
 from delayd.wheel import Frame
-from replication.quotas import Gate, Quotas
+from replication.quotas import Gate, QuotaOrder, Quotas
 from replication.smoothing import Smoothing
 
 
@@ -40,13 +40,18 @@ class OrderStep:
             if (order := order_of(frame.body)) is not None:
                 self.smoothing.obey(order, frame.offset, self._now_ms)
             elif (quota := quota_of(frame.body)) is not None:
-                opened = self._quotas.obey(quota, frame.offset, self._now_ms)
-                if opened:  # what the step has counted before is over
-                    others = [gate for gate in self._gates if gate.topic != quota.topic]
-                    self._gates = [*others, *opened]
+                self._obey_quota(quota, frame.offset)
             else:
                 continue
             self.count += 1
+
+    def _obey_quota(self, quota: QuotaOrder, offset: int) -> None:
+        if self._limits.shards > 1:  # One of them cannot count what is pending.
+            return
+        opened = self._quotas.obey(quota, offset, self._now_ms)
+        if opened:  # what the step has counted before is over
+            others = [gate for gate in self._gates if gate.topic != quota.topic]
+            self._gates = [*others, *opened]
 
     def gate_records(self) -> Iterator[BufferRecord]:
         """Yield what says in every partition which topics are full, or open, from there on."""

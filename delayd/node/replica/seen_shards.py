@@ -73,6 +73,6 @@ def lost_steps(known: FrontierRecord, found: Frontier) -> str | None:
             f"the frontier topic ends at step {found.step}, this node has already acted on step "
             f"{before.step}"
         )
-    if found.shards > 1 and not before.is_within(found):
+    if max(found.shards, before.shards) > 1 and not before.is_within(found):
         return "the frontier topic has lost steps of a shard that this node has already acted on"
     return None

@@ -22,6 +22,7 @@ from delayd.errors import (
     ExitCode,
     FrontierError,
     KafkaUnreachableError,
+    ShardsChangedError,
     WheelDiffersError,
 )
 from delayd.node.monitoring.node_view import NodeView
@@ -86,7 +87,6 @@ class Machine:
         self.loop: SimulatedLoop | None = None
         self.coordination: SimulatedCoordination | None = None
         self.lives = 0
-        self._nonces = 0
         self.is_held = False
         """True while its node must not be started: it is away, or a person works at its disk."""
         self.has_refused = False
@@ -134,12 +134,7 @@ class Machine:
     @property
     def nonce(self) -> str:
         """Return the nonce of the life that began last."""
-        return f"life-{self.lives}" if self._nonces < 2 else f"life-{self.lives}.{self._nonces}"
-
-    def _new_nonce(self) -> str:
-        """Return the nonce of the next node: in one life it may begin anew."""
-        self._nonces += 1
-        return self.nonce
+        return f"life-{self.lives}"
 
     @property
     def is_split(self) -> bool:
@@ -169,7 +164,6 @@ class Machine:
         """Start a new process. The event is set when it has ended."""
         assert not self.is_up, f"{self.name} runs already"
         self.lives += 1
-        self._nonces = 0
         self.has_refused = self.is_dark = False
         self._view = None
         process = self.process = self._kernel.process(f"{self.name}.{self.lives}")
@@ -243,7 +237,8 @@ class Machine:
             return disk.has_failed or (is_new and isinstance(error, DiskFullError))
         if isinstance(error, WheelDiffersError):
             return repair_note(self.data_dir) is not None
-        return isinstance(error, KafkaUnreachableError | BufferPositionError)
+        ends = KafkaUnreachableError | BufferPositionError | ShardsChangedError
+        return isinstance(error, ends)
 
     def _surroundings(
         self, process: Process, wire: Wire, loop: SimulatedLoop, disk: SimulatedDisk
@@ -298,6 +293,6 @@ class Machine:
             open_wheel=open_wheel,
             open_reserve=lambda folder, limit_bytes: Reserve(disk, str(folder), limit_bytes),
             threads=threads,
-            new_nonce=self._new_nonce,
+            new_nonce=lambda: self.nonce,
             exchange=self.exchange,
         )

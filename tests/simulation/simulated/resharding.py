@@ -115,6 +115,7 @@ class Resharders:
             TIMEOUT_MS,
             REST_TIMEOUT_MS,
             wait=lambda s: self._kernel.sleep(int(s * SECOND_US)),
+            chance=Random(person.name),
         )
         with suppress(DelaydError):
             try:

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from replication.frontier import Frontier, first_frontier
 from replication.holds import Hold
+from replication.quotas import Quota
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, decode, encode
 from replication.resharding import (
-    REST_MS_MAX,
-    Rest,
+    Standstill,
+    can_become,
     closed,
     is_at_rest,
     resharded,
     resharding_problem,
+    rest_max_ms,
     resting,
     sources_of,
     stand_together,
@@ -138,6 +140,29 @@ def test_a_split_that_is_merged_is_what_it_was(data: st.DataObject) -> None:
         assert same == before.frontier
 
 
+def test_steps_and_terms_grow_by_what_is_written_however_often_shards_change() -> None:
+    parts = [record_of(replace(first_frontier(0, PARTITIONS, LANES), step=1_000, term=3))]
+    others: dict[int, FrontierRecord] = {}
+    for shards in (12, 1) * 20:
+        made = resharded([closed(p, shards, "me") for p in parts], shards, others, "me")
+        parts, others = made[:shards], dict(enumerate(made))
+    assert 1_000 < parts[0].frontier.step < 20_000 and parts[0].frontier.term < 20_000
+
+
+def test_limits_stay_with_the_one_shard_that_counts() -> None:
+    """Rules: resharded"""
+    quotas = {"t": Quota(5, 1, 2, 0, 0)}
+    one = [closed(record_of(first_frontier(0, PARTITIONS, LANES), quotas=quotas), 2, "me")]
+    assert can_become(one, 1) and not can_become(one, 2)
+    assert resharded(one, 1, {}, "me")[0].quotas == quotas
+    there = first_frontier(0, PARTITIONS, LANES)
+    two = [record_of(replace(there, shard=n, shards=2)) for n in range(2)]
+    two[1] = replace(two[1], quotas=quotas)
+    two = [closed(part, 1, "me") for part in two]
+    assert can_become(two, 1) and can_become(two, 2) and not can_become(two, 4)
+    assert resharded(two, 1, {}, "me")[0].quotas == quotas
+
+
 def test_shards_that_stand_apart_cannot_become_one() -> None:
     there = first_frontier(0, PARTITIONS, LANES)
     parts = [record_of(replace(there, shard=n, shards=4)) for n in range(4)]
@@ -177,11 +202,12 @@ def test_a_shard_is_at_rest_when_all_its_lanes_stand_at_that_time() -> None:
 
 def test_a_rest_holds_steps_back_until_nobody_can_want_it_any_more() -> None:
     """Rules: shards-rest"""
-    rest = Rest(1_000)
+    rest, most_ms = Standstill(1_000, 4), rest_max_ms(4)
     assert [rest.now_ms(now_ms) for now_ms in (5, 999, 1_000, 1_001)] == [5, 999, 999, 999]
-    assert rest.now_ms(999 + REST_MS_MAX) == 999 and rest.ms == 1_000
-    assert rest.now_ms(1_000 + REST_MS_MAX) == 1_000 + REST_MS_MAX and rest.ms == 0
-    assert Rest(0).now_ms(77) == 77
+    assert rest.now_ms(999 + most_ms) == 999 and rest.rest_ms == 1_000
+    assert rest.now_ms(1_000 + most_ms) == 1_000 + most_ms and rest.rest_ms == 0
+    assert Standstill(0, 4).now_ms(77) == 77
+    assert rest_max_ms(64) > rest_max_ms(4) + 50_000, "as long as it takes to close them"
 
 
 def test_a_rate_after_a_pause_is_shared_out_and_put_together_again() -> None:

@@ -18,9 +18,10 @@ from delayd.errors import ShardsChangedError
 from delayd.testing.node import TIMEOUT_MS, open_replica
 from replication.rank import Rank
 from replication.record import FrontierRecord
-from replication.resharding import REST_MS_MAX, is_at_rest
+from replication.resharding import is_at_rest, rest_max_ms
 
 T_MS = START_MS + 5_000
+REST_MS_MAX = rest_max_ms(1)
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def node(tmp_path: Path) -> Iterator[OneNode]:
 
 def write(node: OneNode, follow: object, **told: int) -> None:
     run = Resharding(MemoryBus(node.kafka), node.settings, node.clock, TIMEOUT_MS, 0)
-    run._follow(0, lambda record: follow(record, **told))  # type: ignore[operator]
+    run._follow(0, 1, lambda record: follow(record, **told))  # type: ignore[operator]
 
 
 def newest(node: OneNode) -> FrontierRecord:
