@@ -24,7 +24,7 @@ from replication.settings import AT_LEAST_ONCE, Settings
 from replication.shards import joint_frontier
 
 FRONTIER = "delayd-frontier"
-PARTITIONS, TIMEOUT_MS = 8, 5_000
+PARTITIONS, TIMEOUT_MS = 24, 5_000
 
 
 class KilledError(Exception):
@@ -188,7 +188,7 @@ def test_who_is_killed_at_any_call_is_ended_by_the_next(
 
 @pytest.mark.parametrize(
     ("before", "one", "other"),
-    [(2, 4, 8), (2, 4, 4), (4, 2, 2), (4, 2, 1), (4, 1, 2), (4, 8, 2)],
+    [(2, 4, 8), (2, 4, 4), (4, 2, 2), (4, 2, 1), (4, 1, 2), (4, 8, 2), (6, 2, 3)],
 )
 def test_of_two_at_once_one_number_comes_out(before: int, one: int, other: int) -> None:
     """Each is interrupted by a whole run of the other, at each of its calls. Rules: resharded"""
@@ -211,7 +211,7 @@ def test_of_two_at_once_one_number_comes_out(before: int, one: int, other: int) 
             assert cluster.run(told, cluster.rest).to(one).shards == one
             assert len(cluster.parts()) in (one, other)
         except ReshardError:
-            assert len(cluster.parts()) in (before, other)
+            assert len(cluster.parts()) in (before, one, other)
         parts = cluster.parts()
         assert not any(part.resharding or part.rest_ms for part in parts), (at, calls[at])
         now = joint_frontier([part.frontier for part in parts])
@@ -286,7 +286,7 @@ def test_masters_that_take_their_id_back_are_fenced_again_and_not_for_ever() -> 
 def test_what_cannot_be_is_refused_and_nothing_is_changed() -> None:
     cluster = Cluster(2)
     before = cluster.newest()
-    for shards, said in ((3, "shared out"), (16, "shared out"), (0, "1 to 64")):
+    for shards, said in ((3, "a multiple"), (16, "shared out"), (0, "1 to 64")):
         with pytest.raises(ReshardError, match=said):
             cluster.run().to(shards)
     limited = Quota(5, 0, 0, 0, 0)
