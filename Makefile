@@ -91,7 +91,9 @@ test-long: setup  ## what of `make test` computes for long: tests, and seeds of 
 	$(BIN)/python tests/simulation/run_seeds.py --switch --first 1 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --pauses --first 2 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --quotas --first 2 --seeds 1 --of-commit 2
-	$(BIN)/python tests/simulation/run_seeds.py --shards 3 --first 1 --seeds 1 --of-commit 2
+	$(BIN)/python tests/simulation/run_seeds.py --shards 3 --first 1 --seeds 1 --of-commit 1
+	$(BIN)/python tests/simulation/run_seeds.py --shards 8 --first 1 --seeds 1 --of-commit 1
+	$(BIN)/python tests/simulation/run_seeds.py --shards 2 --reshard --first 1 --seeds 1 --of-commit 2
 	$(BIN)/python tests/simulation/run_seeds.py --hangs --first 1 --seeds 1 --of-commit 3
 
 test-full: setup  ## what a release needs beside `make test`: the rehearsals, and loads at full size with their figures
