@@ -34,5 +34,6 @@ def node(
     except ShardsChangedError as changed:
         # A new process image: nothing of the node that has ended is left in it, whatever hung.
         log.info("node_begins_anew", node=settings.node, why=changed.message)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        told = [] if config is None else ["--config", str(config)]
+        os.execv(sys.executable, [sys.executable, "-m", "delayd.commands.cli", "node", *told])
     raise typer.Exit(code)
