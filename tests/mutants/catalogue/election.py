@@ -3,6 +3,7 @@
 from mutants.mutant import one_edit
 
 ELECTING = "replication/election.py"
+GRANT = "delayd/node/delivery/grant.py"
 MASTERSHIP = "delayd/node/delivery/mastership.py"
 TURN = "replication/election_turn.py"
 PULSE = "replication/pulse.py"
@@ -52,7 +53,7 @@ ELECTION = (
         "goes-on-without-a-fence",
         "where nobody can fence it, a grant ends with its lease",
         "election.md#lease-and-deadline",
-        MASTERSHIP,
+        GRANT,
         "(self._outlives_lease and self.term > 0)",
         "self.term > 0",
         f"{ONE_MASTER_TESTS}::test_a_lease_that_runs_out_during_a_step_ends_it_before_the_commit",
@@ -61,7 +62,7 @@ ELECTION = (
         "first-term-without-a-lease",
         "a node without a lease begins no term, unless it has begun one under the same grant",
         "election.md#while-etcd-is-away",
-        MASTERSHIP,
+        GRANT,
         "(self._outlives_lease and self.term > 0)",
         "self._outlives_lease",
         f"{ONE_MASTER_TESTS}::test_nobody_begins_a_first_term_without_a_lease",
