@@ -307,7 +307,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     gauge(
         "delayd_shards_led",
-        "Shards that this node delivers; a cluster has one unless it was made with more.",
+        "Shards that this node delivers; a cluster has one unless it was given more.",
         lambda of: len(of.delivery.led),
     ),
     counter(
