@@ -172,7 +172,9 @@ def test_each_metric_that_another_page_names_is_exposed() -> None:
     known = {family.name for family in FAMILIES} | set(PROCESS_METRICS)
     known |= {f"{f.name}_{end}" for f in FAMILIES if f.kind is Kind.HISTOGRAM for end in ENDS}
     for path in (ROOT / "docs").rglob("*.md"):
-        text = re.sub(r"delayd_(audit_\w+|due|outbox|connect)", "", path.read_text(encoding="utf-8"))
+        text = re.sub(
+            r"delayd_(audit_\w+|due|outbox|connect)", "", path.read_text(encoding="utf-8")
+        )
         assert set(OUTSIDE.findall(text)) <= known, path
 
 
