@@ -79,12 +79,15 @@ def cross_checks(
     """Return the same for each part. `part_of` returns the part of a request's source; with None
     that of a target's topic, if a record in it is nobody's. `found` gets each request that is lost
     or delivered twice: its part, and where it lies."""
-    newest: dict[int, dict[str, Any]] = {}
-    for each in read_all(bootstrap, [f"{prefix}frontier"]):
-        if each.is_frontier and (cut is None or each.offset <= cut.get(each.partition, -1)):
-            newest[each.partition] = json.loads(each.value or b"")
-    settings = newest[0]["settings"]
-    frontiers = [newest[shard] for shard in range(settings.get("shards", 1))]
+    # The last of each partition alone is read: one before it may be damaged.
+    newest = {
+        each.partition: each
+        for each in read_all(bootstrap, [f"{prefix}frontier"])
+        if each.is_frontier and (cut is None or each.offset <= cut.get(each.partition, -1))
+    }
+    settings = json.loads(newest[0].value or b"")["settings"]
+    shards = range(settings.get("shards", 1))
+    frontiers = [json.loads(newest[shard].value or b"") for shard in shards]
     model = replay(read_all(bootstrap, [f"{prefix}buffer"]), settings)
     messages = model.messages.values()
     topics = {each.content.topic or "" for each in messages if each.refused != "rejected"}

@@ -11,7 +11,7 @@ from clusters import TestCluster
 from confluent_kafka import Producer
 from nodes import CLOCK, CLUSTER_KEY, HANGS_S, NodeProcess, master_of, node_group, wait_for
 
-from chaos.cross_check import WRONG, cross_check
+from chaos.cross_check import WRONG, cross_check, cut_of
 from chaos.evidence import read_all
 from chaos.records import Logged
 from delayd.client import Client
@@ -117,6 +117,6 @@ def test_of_a_cluster_at_work_each_thing_that_is_wrong_is_named_and_nothing_else
     assert later - CANCELLED <= report["travel"]["pending"] <= COUNT
     assert "Verdict: failed" in page.read_text(encoding="utf-8")
     # What is delivered in between is pending for one of the two: the rest must agree.
-    counts = cross_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"])
+    counts = cross_check(cluster.bootstrap, f"{cluster.name}-", cut_of(report))
     names = ("accepted", *WRONG)
     assert {name: report[name] for name in names} == {name: counts[name] for name in names}

@@ -16,7 +16,7 @@ from scraping import scrape
 from test_audit import audit
 from topics_read import read_until
 
-from chaos.cross_check import agree, cross_check
+from chaos.cross_check import agree, cross_check, cut_of
 from delayd.client import Client
 from delayd.dev.cluster import LocalCluster
 
@@ -107,4 +107,4 @@ def test_a_hot_second_keeps_its_order_and_its_rate_through_the_death_of_the_mast
         code, report = audit(cluster)
         assert (code, report["found"]) == (0, {}), report["examples"]
         assert (report["delivered"], report["cancelled"]) == (len(left) + 100, CANCELLED)
-        agree(report, cross_check(cluster.bootstrap, f"{cluster.name}-", report["cut"]["offset"]))
+        agree(report, cross_check(cluster.bootstrap, f"{cluster.name}-", cut_of(report)))
