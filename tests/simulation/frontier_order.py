@@ -3,12 +3,9 @@
 import json
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from delayd.bus import Record
-
-TOGETHER_MS: Final = 50
-"""How far the records of one transaction are apart at most."""
 
 
 class _Placed(NamedTuple):
@@ -28,18 +25,18 @@ def in_order(frontiers: list[Record]) -> list[Record]:
         return sorted(frontiers, key=lambda record: record.offset)
     queues = {p: deque(_placed(frontiers, p)) for p in partitions}
     found = []
+    shards = _shards_of(queues[0][0].record)
     while any(queues.values()):
         heads = {partition: queue[0] for partition, queue in queues.items() if queue}
         ready = [(head.at_ms, p) for p, head in heads.items() if not head.is_first]
         if ready:
             found.append(queues[min(ready)[1]].popleft().record)
             continue
-        # Each change of shards has a record in partition 0.
-        leading = heads[min(heads)].record
-        for partition, head in heads.items():
-            is_apart = abs(head.record.append_ms - leading.append_ms) > TOGETHER_MS
-            if _shards_of(head.record) == _shards_of(leading) and not is_apart:
-                found.append(queues[partition].popleft().record)
+        # Each change of shards has a record in all partitions that had one, or get one.
+        after = _shards_of(heads[0].record)
+        for partition in heads.keys() & {*range(max(shards, after))}:
+            found.append(queues[partition].popleft().record)
+        shards = after
     return found
 
 
