@@ -34,8 +34,8 @@ def in_order(frontiers: list[Record]) -> list[Record]:
             continue
         # Each change of shards has a record in all partitions that had one, or get one.
         after = _shards_of(heads[0].record)
-        for partition in heads.keys() & {*range(max(shards, after))}:
-            found.append(queues[partition].popleft().record)
+        together = heads.keys() & {*range(max(shards, after))}
+        found += [queues[partition].popleft().record for partition in sorted(together)]
         shards = after
     return found
 
