@@ -60,14 +60,14 @@ class Standstill:
 
     def now_ms(self, now_ms: int) -> int:
         """Return the `now` of a step."""
-        if now_ms >= self.rest_ms + rest_max_ms(self._shards):
+        if now_ms >= rest_end_ms(self.rest_ms, self._shards):
             self.rest_ms = 0
         return min(now_ms, self.rest_ms - 1) if self.rest_ms else now_ms
 
 
-def rest_max_ms(shards: int) -> int:
-    """Return how long after T masters of so many shards rest."""
-    return REST_MS + shards * REST_EACH_MS
+def rest_end_ms(rest_ms: int, shards: int) -> int:
+    """Return until when masters of so many shards rest that stand at T = `rest_ms`, Unix ms."""
+    return rest_ms + REST_MS + shards * REST_EACH_MS
 
 
 def resting(record: FrontierRecord, rest_ms: int, owner: str) -> FrontierRecord:

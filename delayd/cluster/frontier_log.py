@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import structlog
 
-from delayd.bus import Bus, Position, Record
+from delayd.bus import Ack, Bus, Position, Producer, Record
 from delayd.errors import (
     BufferPositionError,
     FrontierError,
     KafkaUnreachableError,
     ShardsChangedError,
 )
-from replication.record import FrontierFormatError, FrontierRecord, decode, record_key
+from replication.record import FrontierFormatError, FrontierRecord, decode, encode, record_key
 from replication.settings import AT_LEAST_ONCE
 from replication.shards import joint_record
 
@@ -76,6 +76,28 @@ def unreadable(where: str, error: FrontierFormatError) -> FrontierError:
             "delivered"
         )
     return FrontierError(f"{where}: {error}", remedy=remedy)
+
+
+def send_frontiers(
+    producer: Producer, topic: str, records: Sequence[FrontierRecord], timeout_ms: int
+) -> dict[int, int]:
+    """Send frontier records, each to the partition of its shard, and return the offset of each by
+    its shard, once brokers have them. Raises ProducerError.
+
+    In a transaction, whoever has read the topic compares them with the ends of what was read before
+    the commit: else a broker that leads no more may have answered, and the records are not the next
+    ones."""
+    landed: dict[int, int] = {}
+
+    def note(ack: Ack) -> None:
+        landed[ack.partition] = ack.offset
+
+    for record in records:
+        shard = record.frontier.shard
+        key, value = record_key(shard), encode(record)
+        producer.send(topic, key=key, value=value, headers=[], partition=shard, on_ack=note)
+    producer.flush(timeout_ms)
+    return landed
 
 
 class FrontierLog:

@@ -23,19 +23,19 @@ from random import Random
 from threading import Event
 from typing import Final, TypeVar
 
-from delayd.bus import Ack, Bus, TransactionalProducer
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.bus import Bus, TransactionalProducer
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, send_frontiers
 from delayd.cluster.topics import transactional_id
 from delayd.errors import FencedError, FrontierError, ReshardError
 from delayd.runtime.clock import Clock
-from replication.record import FrontierRecord, encode, record_key
+from replication.record import FrontierRecord
 from replication.resharding import (
     can_become,
     closed,
     is_at_rest,
     resharded,
     resharding_problem,
-    rest_max_ms,
+    rest_end_ms,
     resting,
     stand_together,
 )
@@ -111,8 +111,9 @@ class Resharding:
         return self._repeated(partial(self._reshard, before, shards))
 
     def _is_begun(self, record: FrontierRecord) -> bool:
-        until_ms = record.rest_ms + rest_max_ms(record.settings.shards)
-        return record.resharding > 0 or (record.rest_ms > 0 and self.clock.wall_ms() < until_ms)
+        if record.resharding or not record.rest_ms:
+            return record.resharding > 0
+        return self.clock.wall_ms() < rest_end_ms(record.rest_ms, record.settings.shards)
 
     def _now(self) -> list[SeenFrontier]:
         """Return the newest record of each shard that can be read without a fence."""
@@ -171,10 +172,12 @@ class Resharding:
         """Fence the masters of one of `before` shards, and write what follows its last record, if
         anything does. Raises _OtherShardsError if it is none of as many any more."""
         with ExitStack() as stack:
-            if _is_closed_of(_newest(self._opened(stack, shard)), before):
+            found = self._opened(stack, shard)
+            if _is_closed_of(_newest(found), before):
                 return  # And stays so, until it is one of others.
             producer = self._fence(stack, shard)
-            found = self._read(stack, shard)
+            found.renew()  # Who leads the partition may have changed with the fence.
+            self._read_on(found)
             if _newest(found).settings.shards != before:
                 raise _OtherShardsError
             if (record := following(_newest(found))) is not None:
@@ -184,7 +187,7 @@ class Resharding:
         """Write the first records of all new shards, once all of before are closed."""
         with ExitStack() as stack:
             producer = self._fence(stack, 0)
-            logs = [self._read(stack, n) for n in range(max(before, shards))]
+            logs = [self._read_on(self._opened(stack, n)) for n in range(max(before, shards))]
             parts = [_newest(each) for each in logs[:before]]
             if not all(_is_closed_of(part, before) for part in parts):
                 raise _OtherShardsError
@@ -226,11 +229,10 @@ class Resharding:
         found.open(self.timeout_ms)
         return found
 
-    def _read(self, stack: ExitStack, shard: int) -> FrontierLog:
+    def _read_on(self, log: FrontierLog) -> FrontierLog:
         """Return the log of a partition, read to its very end."""
-        found = self._opened(stack, shard)
-        found.catch_up(found.high_watermark(self.timeout_ms), self.timeout_ms)
-        return found
+        log.catch_up(log.high_watermark(self.timeout_ms), self.timeout_ms)
+        return log
 
     def _write(
         self,
@@ -240,18 +242,9 @@ class Resharding:
     ) -> None:
         """Write records in one transaction, each where the read of its partition ended: else the
         read was stale, and FencedError is raised as if a master had written."""
-        landed: dict[int, int] = {}
-
-        def note(ack: Ack) -> None:
-            landed[ack.partition] = ack.offset
-
         topic = self.settings.frontier.name
         producer.begin()
-        for record in records:
-            shard = record.frontier.shard
-            key, value = record_key(shard), encode(record)
-            producer.send(topic, key=key, value=value, headers=[], partition=shard, on_ack=note)
-        producer.flush(self.timeout_ms)
+        landed = send_frontiers(producer, topic, records, self.timeout_ms)
         wanted = {r.frontier.shard: end for r, end in zip(records, ends, strict=True)}
         if landed != wanted:
             raise FencedError(f"{topic} was read up to {wanted}, and goes on to {landed}")

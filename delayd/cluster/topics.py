@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from delayd.bus import Ack, Bus, Cluster, Producer, TopicState
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen
+from delayd.bus import Bus, Cluster, TopicState
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
 from delayd.cluster.topic_checks import (
     CREATE_COMMAND,
     RECORD_MARGIN_BYTES,
@@ -29,7 +29,7 @@ from delayd.errors import (
     TopicMismatchError,
 )
 from delayd.runtime.clock import SystemClock
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.record import FrontierRecord, StepCounts
 from replication.settings import (
     AT_LEAST_ONCE,
     DAY_MS,
@@ -377,24 +377,12 @@ def _first_step(
     transactions there is one shard, and the first record counts (`FrontierLog`)."""
     topic = settings.frontier.name
 
-    def send(producer: Producer, records: Sequence[FrontierRecord], _: Sequence[int]) -> list[int]:
-        landed: dict[int, int] = {}
-
-        def note(ack: Ack) -> None:
-            landed[ack.partition] = ack.offset
-
-        for record in records:
-            shard = record.frontier.shard
-            key, value = record_key(shard), encode(record)
-            producer.send(topic, key=key, value=value, headers=[], partition=shard, on_ack=note)
-        producer.flush(timeout_ms)
-        return [landed[shard] for shard in range(len(records))]
-
     def commit(records: Sequence[FrontierRecord], ends: Sequence[int]) -> None:
         transaction.begin()
-        if (landed := send(transaction, records, ends)) != list(ends):
+        landed = send_frontiers(transaction, topic, records, timeout_ms)
+        if landed != (wanted := dict(enumerate(ends))):
             raise FrontierError(
-                f"{topic} was read up to offsets {list(ends)}, and the first records are at "
+                f"{topic} was read up to offsets {wanted}, and the first records are at "
                 f"{landed}: a broker that was asked leads no more",
                 remedy=f"run `{CREATE_COMMAND}` again; nothing was written",
             )
@@ -402,7 +390,7 @@ def _first_step(
 
     if settings.guarantee == AT_LEAST_ONCE:
         with closing(bus.idempotent_producer()) as producer:
-            yield partial(send, producer)
+            yield lambda records, _: send_frontiers(producer, topic, records, timeout_ms)
         return
     name = transactional_id(settings.realm, 0)
     with closing(bus.transactional_producer(name)) as transaction:

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final, Self
 
-from delayd.bus import Ack, Bus, TransactionalProducer
+from delayd.bus import Bus, TransactionalProducer
 from delayd.bus.reading import read_between
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, send_frontiers
 from delayd.cluster.topics import transactional_id
 from delayd.errors import FencedError, FrontierError, MoveError
 from delayd.request.settlements import is_settlement
 from delayd.runtime.clock import Clock
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings
 
 OWNER: Final = "delayd-move"
@@ -144,24 +144,13 @@ class OldCluster:
         last = dataclasses.replace(
             cut, frontier=frontier, owner=OWNER, counts=StepCounts(), digest=0, moved=moved
         )
-        acks: list[Ack] = []
-        read_to = self._log.read_to
+        topic, read_to = self._settings.frontier.name, self._log.read_to
         try:
             self._producer.begin()
-            self._producer.send(
-                self._settings.frontier.name,
-                key=record_key(0),
-                value=encode(last),
-                headers=[],
-                partition=0,
-                on_ack=acks.append,
-            )
-            self._producer.flush(self._timeout_ms)
-            [ack] = acks
-            if ack.offset != read_to:
+            landed = send_frontiers(self._producer, topic, [last], self._timeout_ms)
+            if landed != {0: read_to}:
                 raise MoveError(
-                    f"{self._settings.frontier.name} was read up to offset {read_to}, and goes on "
-                    f"to {ack.offset}",
+                    f"{topic} was read up to offset {read_to}, and goes on to {landed[0]}",
                     remedy="stop the nodes of the old cluster, then run this again: nothing was "
                     "moved",
                 )

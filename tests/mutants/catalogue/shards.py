@@ -109,7 +109,7 @@ SHARDS = (
         "a rest that nobody has ended counts no more after a minute",
         MORE,
         "replication/resharding.py",
-        "if now_ms >= self.rest_ms + rest_max_ms(self._shards):",
+        "if now_ms >= rest_end_ms(self.rest_ms, self._shards):",
         "if False:",
         f"{OF_MORE}::test_a_rest_holds_steps_back_until_nobody_can_want_it_any_more",
         is_simulated=False,

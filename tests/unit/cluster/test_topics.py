@@ -269,7 +269,7 @@ def test_a_creator_that_was_not_the_first_is_told_what_is_in_force(
         other.append(create(bus, guarantee=AT_LEAST_ONCE, cluster_key="the key of the other one"))
         return encode(record)
 
-    monkeypatch.setattr("delayd.cluster.topics.encode", encode_late)
+    monkeypatch.setattr("delayd.cluster.frontier_log.encode", encode_late)
     assert [create(bus, guarantee=AT_LEAST_ONCE)] == other == [load(bus)]
     assert frontier_records(bus) == 2
 

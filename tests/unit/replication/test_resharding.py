@@ -22,7 +22,7 @@ from replication.resharding import (
     is_at_rest,
     resharded,
     resharding_problem,
-    rest_max_ms,
+    rest_end_ms,
     resting,
     sources_of,
     stand_together,
@@ -202,12 +202,12 @@ def test_a_shard_is_at_rest_when_all_its_lanes_stand_at_that_time() -> None:
 
 def test_a_rest_holds_steps_back_until_nobody_can_want_it_any_more() -> None:
     """Rules: shards-rest"""
-    rest, most_ms = Standstill(1_000, 4), rest_max_ms(4)
+    rest, end_ms = Standstill(1_000, 4), rest_end_ms(1_000, 4)
     assert [rest.now_ms(now_ms) for now_ms in (5, 999, 1_000, 1_001)] == [5, 999, 999, 999]
-    assert rest.now_ms(999 + most_ms) == 999 and rest.rest_ms == 1_000
-    assert rest.now_ms(1_000 + most_ms) == 1_000 + most_ms and rest.rest_ms == 0
+    assert rest.now_ms(end_ms - 1) == 999 and rest.rest_ms == 1_000
+    assert rest.now_ms(end_ms) == end_ms and rest.rest_ms == 0
     assert Standstill(0, 4).now_ms(77) == 77
-    assert rest_max_ms(64) > rest_max_ms(4) + 50_000, "as long as it takes to close them"
+    assert rest_end_ms(0, 64) > rest_end_ms(0, 4) + 50_000, "as long as it takes to close them"
 
 
 def test_a_rate_after_a_pause_is_shared_out_and_put_together_again() -> None:

@@ -18,8 +18,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from delayd.bus import Ack, Bus, TransactionalProducer
-from delayd.cluster.frontier_log import FrontierLog
+from delayd.bus import Bus, TransactionalProducer
+from delayd.cluster.frontier_log import FrontierLog, send_frontiers
 from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import create_frontier_topic, transactional_id
 from delayd.commands.move.source import Source
@@ -32,7 +32,7 @@ from replication.frontier import Frontier
 from replication.holds import Hold, obey
 from replication.quotas import Quota, QuotaOrder
 from replication.quotas import obey as obey_quota
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.record import FrontierRecord, StepCounts
 from replication.recovered import beyond
 from replication.settings import AT_LEAST_ONCE, NAMED_BY_CLUSTER, Settings, Topic
 
@@ -353,18 +353,12 @@ def _write(
     recovery: Recovery, producer: TransactionalProducer, record: FrontierRecord, end: int
 ) -> None:
     """Commit the record. Raises RecoverError, uncommitted, if the topic was not read to its end."""
-    acks: list[Ack] = []
     topic = record.settings.frontier.name
     producer.begin()
-    producer.send(
-        topic, key=record_key(0), value=encode(record), headers=[], partition=0,
-        on_ack=acks.append,
-    )  # fmt: skip
-    producer.flush(recovery.timeout_ms)
-    [ack] = acks
-    if ack.offset != end:
+    landed = send_frontiers(producer, topic, [record], recovery.timeout_ms)
+    if landed != {0: end}:
         raise RecoverError(
-            f"{topic} was read up to offset {end}, and goes on to {ack.offset}",
+            f"{topic} was read up to offset {end}, and goes on to {landed[0]}",
             remedy="stop all nodes, then run this again; nothing was written",
         )
     producer.commit(recovery.timeout_ms)

@@ -22,13 +22,14 @@ from typing import Final
 
 from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.bus.raw import RawLog
+from delayd.cluster.frontier_log import send_frontiers
 from delayd.cluster.topics import transactional_id
 from delayd.commands.recover.marker.looking import SHARD, Facts, Looker
 from delayd.commands.recover.marker.pieces import OWNER, Kind
 from delayd.coordination import Coordination
 from delayd.errors import FencedError, RecoverError
 from replication.frontier import begin_term
-from replication.record import FrontierRecord, StepCounts, encode, record_key
+from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings
 
 ROUNDS_MAX: Final = 4
@@ -150,7 +151,6 @@ def _write_again(
 ) -> None:
     """Write again what was aborted, in one transaction with the frontier that covers it."""
     written: list[Ack] = []
-    landed: list[Ack] = []
     try:
         producer.begin()
         for dealt in facts.plan.again:
@@ -164,20 +164,11 @@ def _write_again(
                     on_ack=written.append if dealt.piece.run.kind is Kind.BUFFER else None,
                 )
         producer.flush(timeout_ms)
-        producer.send(
-            settings.frontier.name,
-            key=record_key(SHARD),
-            value=encode(_frontier_behind(facts, written)),
-            headers=[],
-            partition=SHARD,
-            on_ack=landed.append,
-        )
-        producer.flush(timeout_ms)
-        [ack] = landed
-        if ack.offset != facts.end:
+        topic = settings.frontier.name
+        landed = send_frontiers(producer, topic, [_frontier_behind(facts, written)], timeout_ms)
+        if landed != {SHARD: facts.end}:
             raise RecoverError(
-                f"{settings.frontier.name} was read up to offset {facts.end}, and goes on to "
-                f"{ack.offset}",
+                f"{topic} was read up to offset {facts.end}, and goes on to {landed[SHARD]}",
                 remedy="stop all nodes, then run this again: this transaction was not committed",
             )
         producer.commit(timeout_ms)

@@ -18,10 +18,10 @@ from delayd.errors import ShardsChangedError
 from delayd.testing.node import TIMEOUT_MS, open_replica
 from replication.rank import Rank
 from replication.record import FrontierRecord
-from replication.resharding import is_at_rest, rest_max_ms
+from replication.resharding import is_at_rest, rest_end_ms
 
 T_MS = START_MS + 5_000
-REST_MS_MAX = rest_max_ms(1)
+REST_MS_MAX = rest_end_ms(0, 1)
 
 
 @pytest.fixture
