@@ -24,9 +24,9 @@ from request_cases.making import REJECTED, TOPIC, refused, spoilt
 
 OP, MAX_WAIT = "delayd-op", "delayd-max-wait"
 DEBOUNCE: Header = (OP, b"debounce")
-DELAY_MS = 4_000
+DELAY_MS = 12_000
 """Long enough for the records that follow."""
-DELAY: Header = ("delayd-delay", b"4s")
+DELAY: Header = ("delayd-delay", b"12s")
 WAIT: Header = (MAX_WAIT, b"1h")
 TIMES = (DELAY, WAIT)
 AT_ONCE = (("delayd-delay", b"1ms"), (MAX_WAIT, b"1ms"))
@@ -45,13 +45,13 @@ def op_debounce_cases() -> Iterable[Case]:
         *(one(*TIMES, fate=Killed(), value=b"%d" % n) for n in range(2)),
         one(*TIMES, fate=LAST, value=b"3"),
     )
-    first = one(DELAY, (MAX_WAIT, b"4s"), fate=Killed())
+    first = one(DELAY, (MAX_WAIT, b"12s"), fate=Killed())
     cut = Delivered(Span(DELAY_MS), since=0)
     yield case(
         "debounce: the last of those within `delayd-max-wait`",
         "cut",
         *(first, replace(first, value=b"2")),
-        one(DELAY, (MAX_WAIT, b"4s"), fate=cut, value=b"3"),
+        one(DELAY, (MAX_WAIT, b"12s"), fate=cut, value=b"3"),
     )
     out = one(*AT_ONCE, RECEIPTS, fate=Delivered(Span(1)), told=(SCHEDULED, OUT))
     again = one(*TIMES, fate=LAST, value=b"2", after=After.ANSWERED)
@@ -95,7 +95,7 @@ def max_wait_cases() -> Iterable[Case]:
         ("a word", "soon"),
     ):
         yield refuses(says, (DELAY, (MAX_WAIT, text.encode())), "bad-max-wait", detail)
-    shorter = (DELAY, (MAX_WAIT, b"3999ms"))
+    shorter = (DELAY, (MAX_WAIT, b"11999ms"))
     yield refuses("shorter than the delay", shorter, "bad-max-wait", "shorter than delayd-delay")
     yield refuses("without a delay", (WAIT,), "missing-due", "delayd-delay is missing")
     for op, more in (

@@ -87,8 +87,8 @@ DEAD_TOLD = (Told("dead", detail=LATER),)
 CANCEL_0 = step(CANCEL, fate=Nothing(), told=(Told("cancelled", (0,)),))
 PENDING = scheduled(Pending(), FAR)
 RETRIED = step(MISSING, SOON, fate=DIES, told=DEAD_TOLD)
-IN_TIME: Header = ("delayd-delay", b"4s")
-"""Long enough to be cancelled by the record that follows."""
+IN_TIME: Header = ("delayd-delay", b"12s")
+"""Long enough to be cancelled by the record that follows, on a busy machine too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ STATES = (
         "it is cancelled, and would be due by now",
         "cancelled-past",
         (scheduled(Killed(), IN_TIME), CANCEL_0),
-        same=Came(Delivered(Span(4_000))),
+        same=Came(Delivered(Span(12_000))),
         cancel=AGAIN,
         after=After.PASSED,
     ),
@@ -277,7 +277,7 @@ STATES = (
         "it was cancelled, longer ago than ids are remembered",
         "forgotten-cancel",
         (scheduled(Killed(), IN_TIME), CANCEL_0),
-        same=Came(Delivered(Span(4_000))),
+        same=Came(Delivered(Span(12_000))),
         cancel=Came(Nothing(), (Told("not-found"),)),
         after=After.PASSED,
         forgets=True,
