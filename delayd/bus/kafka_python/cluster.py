@@ -4,7 +4,7 @@ Not here: which topics delayd needs and how they must be set.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -100,35 +100,26 @@ class KafkaPythonCluster(BrokerCluster[Question]):
             assignments=[],
             configs=[topic.CreatableTopicConfig(name=k, value=v) for k, v in config.items()],
         )
-        while True:
-            controller = question.ask(lambda: metadata_request([])).controller_id
-            answer = question.ask(
-                lambda: CreateTopicsRequest(
-                    topics=[wanted], timeout_ms=question.timeout_ms, validate_only=False
-                ),
-                controller if controller >= 0 else None,
-            ).topics[0]
-            error = errors.for_code(answer.error_code)
-            if error in (errors.NoError, errors.TopicAlreadyExistsError):
-                return error is errors.NoError
-            question.pause_or_raise(error(answer.error_message))
+
+        def request() -> CreateTopicsRequest:
+            return CreateTopicsRequest(
+                topics=[wanted], timeout_ms=question.timeout_ms, validate_only=False
+            )
+
+        error = _changed(request, "topics", question, errors.TopicAlreadyExistsError)
+        return error is errors.NoError
 
     def _add_partitions(self, topic: str, partitions: int, question: Question) -> None:
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(
             name=topic, count=partitions, assignments=None
         )
-        while True:
-            controller = question.ask(lambda: metadata_request([])).controller_id
-            answer = question.ask(
-                lambda: CreatePartitionsRequest(
-                    topics=[wanted], timeout_ms=question.timeout_ms, validate_only=False
-                ),
-                controller if controller >= 0 else None,
-            ).results[0]
-            error = errors.for_code(answer.error_code)
-            if error in (errors.NoError, errors.InvalidPartitionsError):
-                return
-            question.pause_or_raise(error(answer.error_message))
+
+        def request() -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(
+                topics=[wanted], timeout_ms=question.timeout_ms, validate_only=False
+            )
+
+        _changed(request, "results", question, errors.InvalidPartitionsError)
 
     def _survey(self, names: list[str], question: Question, patience_ms: int) -> Survey:
         return survey(names, question, patience_ms=patience_ms)
@@ -251,3 +242,18 @@ def _offset_fetch(group: str, numbers: Mapping[str, list[int]]) -> Any:
         min_version=8,
         max_version=8,
     )
+
+
+def _changed(
+    request: Callable[[], Any], field: str, question: Question, done: type[BaseException]
+) -> type[BaseException]:
+    """Have the controller change one topic; return how it answers in that field: with no error, or
+    with the one that says that it was done before. Asks again while the question has time."""
+    while True:
+        controller = question.ask(lambda: metadata_request([])).controller_id
+        answer = question.ask(request, controller if controller >= 0 else None)
+        [result] = getattr(answer, field)
+        error: type[BaseException] = errors.for_code(result.error_code)
+        if error in (errors.NoError, done):
+            return error
+        question.pause_or_raise(error(result.error_message))
