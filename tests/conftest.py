@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from checked_out import revision
 from clusters import TestCluster, make_cluster
 from native_library import library_in
 from one_node import Maker, nodes_in
+from shares import left_out
 from xdist.scheduler import LoadFileScheduling
 
 from delayd.audit.reading.session import FOR_FEW, open_session
@@ -61,6 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="simulate this seed only")
     parser.addoption("--full", action="store_true", default=False, help="loads at full size")
     parser.addoption("--defects", default="", help="with --full: these alone, name,name")
+    shares = "of so many shares of what takes long, the one that the commit draws"
+    parser.addoption("--shares", type=int, default=1, help=shares)
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -79,10 +83,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
     return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: Spark, then the files of `LONGEST` and those on three brokers,
-    then those with tests that are marked as long."""
-    long = {item.path for item in items if item.get_closest_marker("long")}
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the commit does not draw. Begin with what takes longest: Spark, then the files
+    of `LONGEST` and those on three brokers, then those with tests that are marked as long."""
+    _leave_to_others(config, items)
+    long = {item.path for item in items if _is_long(item)}
     items.sort(
         key=lambda item: (
             not _runs_spark(item.path),
@@ -90,6 +96,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.path not in long,
         )
     )
+
+
+def _leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.shares < 2:
+        return
+    long = {item.path.stem for item in items if _is_long(item)}
+    files, of_long = left_out(long, config.option.shares, revision())
+    left = [
+        item
+        for item in items
+        if item.path.stem in files or (item.path.stem in of_long and _is_long(item))
+    ]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None
 
 
 def _runs_spark(path: Path) -> bool:

@@ -35,7 +35,8 @@ from secrets import randbelow
 
 sys.path[:0] = [str(Path(__file__).parents[n]) for n in range(3)]
 
-from simulated.run import Run, commit, revision, simulate  # noqa: E402 - it is found only now
+from checked_out import commit, revision  # noqa: E402 - it is found only now
+from simulated.run import Run, simulate  # noqa: E402
 
 from replication.settings import (  # noqa: E402
     AT_LEAST_ONCE,

@@ -7,7 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from simulated.run import Run, commit, revision
+from checked_out import commit, revision
+from simulated.run import Run
 from simulated.world import World
 from structlog.testing import capture_logs
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 import time
 import traceback
 from collections import Counter
@@ -156,24 +155,6 @@ def simulate(
 
 BY_CHANCE = {("replaced_wheel_kept", "bytes")}
 """Log lines and fields that no seed decides: LevelDB's own files are as large as they are."""
-
-
-def commit() -> str:
-    """Return the commit that is checked out, and whether files were changed since."""
-    return _git("describe", "--always", "--dirty", "--abbrev=12")
-
-
-def revision() -> str:
-    """Return the commit that is checked out, whatever was changed since."""
-    return _git("rev-parse", "HEAD")
-
-
-def _git(*asked: str) -> str:
-    words = ["git", "-C", str(Path(__file__).parent), *asked]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def judged(world: World) -> Checker | AtLeastOnceChecker:
