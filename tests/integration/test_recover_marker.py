@@ -32,6 +32,7 @@ from delayd.errors import ExitCode
 pytestmark = pytest.mark.real
 
 COUNT = 20
+SHARDS = 2
 BROKER = "broker-1"
 TIMEOUT_MS = int(HANGS_S * 1000)
 IDLE_MS = 15_000
@@ -122,10 +123,14 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 @contextmanager
-def delivered(brokers: LocalCluster, folder: Path, count: int) -> Iterator[list[Case]]:
-    """Clusters that have delivered, and whose nodes were killed then."""
+def delivered(
+    brokers: LocalCluster, folder: Path, count: int, *, shards: int = 1
+) -> Iterator[list[Case]]:
+    """Clusters of one partition a shard that have delivered, and whose nodes were killed then."""
     clusters = [
-        make_cluster(brokers, folder / str(n), 1, retry_delays_ms=(RETRY_MS,) * 3)
+        make_cluster(
+            brokers, folder / str(n), shards, retry_delays_ms=(RETRY_MS,) * 3, shards=shards
+        )
         for n in range(count)
     ]
     cases = [
@@ -147,7 +152,8 @@ def delivered(brokers: LocalCluster, folder: Path, count: int) -> Iterator[list[
         for case in cases:
             for target in case.targets:
                 seen = read_until(case.cluster.bootstrap, target, lambda s: len(s) >= COUNT)
-                assert len({record.header("delayd-fired") for record in seen}) == 1, "one step"
+                steps = {record.header("delayd-fired") for record in seen}
+                assert len(steps) <= shards, "one step of each shard"
             case.node.kill()
         yield cases
 
@@ -243,3 +249,42 @@ def test_lost_markers_are_mended_and_each_message_is_delivered_once(
         assert told.returncode == ExitCode.FINE and "nothing hangs" in told.stdout, told.stdout
         told = of_target.run("--yes")
         assert told.returncode == ExitCode.PROBLEM and "nodes are running" in told.stderr
+
+
+@pytest.mark.rehearsal
+def test_lost_markers_of_several_shards_are_mended_shard_by_shard(
+    brokers: LocalCluster, tmp_path: Path
+) -> None:
+    with delivered(brokers, tmp_path, 2, shards=SHARDS) as (of_one, of_all):
+        steps = [step_of(case) for case in (of_one, of_all)]
+        data = brokers.directory / "data" / BROKER
+        brokers.stop(BROKER)
+        lose_tail(data, of_one.targets[0], 0)
+        lose_tail(data, of_one.frontier, 1)
+        for shard in range(SHARDS):
+            lose_tail(data, of_all.frontier, shard)
+        for target in of_all.targets:
+            lose_tail(data, target, 0)
+        brokers.start(BROKER)
+
+        # What is missing of each shard is mended under the id of its own masters.
+        dry = of_one.recover()
+        assert set(fates(dry)) == {of_one.targets[0], of_one.frontier} and not dry["committed"]
+        assert {p["shard"] for p in dry["pieces"] if p["topic"] == of_one.frontier} == {1}
+        assert {piece["fate"] for piece in dry["pieces"]} == {"committed"}
+        assert step_of(of_one) == steps[0] - 1
+        mended = of_one.recover("--yes")
+        assert mended["ok"] and step_of(of_one) == steps[0]
+
+        # The steps of all shards.
+        assert step_of(of_all) == steps[1] - SHARDS
+        mended = of_all.recover("--yes")
+        assert {piece["shard"] for piece in mended["pieces"]} == {*range(SHARDS)} and mended["ok"]
+        assert step_of(of_all) == steps[1]
+        assert of_all.recover("--yes")["committed"] == 0, "nothing is left"
+
+        for case in (of_one, of_all):
+            case.cluster.create_topic(case.late)
+            case.node.start()
+        for case in (of_one, of_all):
+            case.judge()

@@ -115,7 +115,7 @@ class Log:
             for place, log in self.places.items()
         }
         frontiers = runs.pop(FRONTIER, [])
-        steps = Steps(frontiers, 0, 0)
+        steps = Steps(frontiers, 0, 0, {MASTER.id})
         self.hung = [run for run in frontiers if run.state is State.HANGING]
         for of_place in runs.values():
             for run in of_place:

@@ -10,6 +10,8 @@ TESTS = "tests/unit/commands/test_marker_deciding.py"
 OF_WHOLES = "tests/unit/commands/test_marker_wholeness.py"
 KNOWN = "lost-markers.md#what-is-known"
 SOURCE = "lost-markers.md#what-is-done"
+SHARDS = "lost-markers.md#several-shards"
+OF_SHARDS = "tests/unit/commands/test_marker_shards.py"
 
 MARKERS: tuple[Mutant, ...] = (
     one_edit(
@@ -171,6 +173,56 @@ MARKERS: tuple[Mutant, ...] = (
         "        if looker.frontier_end() < facts.end:\n",
         "tests/unit/commands/test_marker_mending.py::"
         "test_a_master_that_etcd_does_not_know_is_seen_by_its_steps",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-takes-all-producers-for-one-shards",
+        "what the producers of one shard's masters wrote is no step of another shard",
+        SHARDS,
+        f"{FOLDER}/survey.py",
+        "            by_shard[named.get(number, shard if times[number] == 1 else 0)].add(number)\n",
+        "            by_shard[named.get(number, shard) if shard == 0 else shard].add(number)\n",
+        f"{OF_SHARDS}::test_what_the_first_shards_producer_wrote_to_others_is_no_step_of_theirs",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-leaves-other-shards-alone",
+        "what hangs of one shard is not taken for a foreign transaction by another",
+        SHARDS,
+        f"{FOLDER}/looking.py",
+        "                if each.producer.id not in ours and survey.is_known(each.producer.id):\n",
+        "                if each.producer.id in ours and not survey.is_known(each.producer.id):\n",
+        f"{OF_SHARDS}::test_what_hangs_of_one_shard_is_not_left_alone_as_nobodys",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-aborts-a-part-of-a-change-of-shards",
+        "a change of all shards is not ended in one partition of the frontier topic by itself",
+        SHARDS,
+        DECIDING,
+        "    elif hanging and step.record is not None and _is_change(step.record, last):\n",
+        "    elif hanging and step.record is not None and last is None:\n",
+        f"{OF_SHARDS}::test_a_change_of_all_shards_that_hangs_is_no_step_and_a_person_must_decide",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-opens-a-closed-shard",
+        "a frontier that is written again leaves a closed shard closed",
+        SHARDS,
+        f"{FOLDER}/mending.py",
+        "            resharding=facts.last.resharding,\n",
+        "            resharding=0,\n",
+        f"{OF_SHARDS}::test_a_closed_shard_stays_closed_when_a_step_is_written_again",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-fences-the-first-shard-for-all",
+        "the masters of the shard that is mended are fenced",
+        SHARDS,
+        f"{FOLDER}/mending.py",
+        "    name = transactional_id(settings.realm, looker.shard)\n",
+        "    name = transactional_id(settings.realm, 0)\n",
+        f"{OF_SHARDS}::test_each_shards_step_becomes_visible_or_not_by_itself_wherever_the_tool_is_killed",
         is_simulated=False,
     ),
 )

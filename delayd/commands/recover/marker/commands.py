@@ -7,16 +7,9 @@ from typing import Annotated
 import typer
 
 from delayd.cluster.connect import coordination_if_named, open_bus, open_raw_log
-from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.topics import load_settings
-from delayd.commands.recover.marker.looking import Looker
-from delayd.commands.recover.marker.mending import (
-    Mended,
-    at_work,
-    mend,
-    refuse_at_work,
-    refuse_running,
-)
+from delayd.commands.recover.marker.mending import at_work, refuse_at_work, refuse_running
+from delayd.commands.recover.marker.of_shards import look_at_shards, mend_shards
 from delayd.commands.recover.marker.showing import is_fine, marker_json, marker_lines
 from delayd.commands.terminal import stages
 from delayd.config.cli_options import (
@@ -91,7 +84,6 @@ def marker(
             f"{cluster} delivers at least once: it has no transactions, so no markers",
             remedy="nothing is to be done",
         )
-    refuse_shards(settings, "recover marker")
     said = ""
     with coordination_if_named(endpoints(etcd), cluster, security) as coordination:
         if coordination is not None:
@@ -101,18 +93,20 @@ def marker(
             elif members := coordination.members():
                 said = f"etcd knows nodes that run: {', '.join(sorted(members))}"
     with closing(open_raw_log(bootstrap, kafka)) as raw, stages() as tell:
-        looker = Looker(bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
-        before = facts = looker.look()
-        mended: Mended | None = None
-        said = said or at_work(raw, looker, facts, settings, TIMEOUT_MS)
-        if yes and not facts.plan.is_empty and not facts.plan.problems:
+        looked = look_at_shards(
+            bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell
+        )
+        watched = [(each.looker, each.before) for each in looked]
+        said = said or at_work(raw, watched, settings, TIMEOUT_MS)
+        if yes and any(each.before.plan.is_mendable for each in looked):
             refuse_at_work(said)
-            facts, mended = mend(bus, raw, looker, settings, TIMEOUT_MS)
+            mend_shards(bus, raw, looked, settings, TIMEOUT_MS)
     if as_json:
-        typer.echo(json.dumps(marker_json(before, facts, mended, said)))
+        typer.echo(json.dumps(marker_json(looked, said)))
     else:
-        typer.echo("\n".join(marker_lines(before, facts, mended, said)))
-    raise typer.Exit(ExitCode.FINE if is_fine(facts) else ExitCode.PROBLEM)
+        typer.echo("\n".join(marker_lines(looked, said)))
+    fine = all(is_fine(each.after) for each in looked)
+    raise typer.Exit(ExitCode.FINE if fine else ExitCode.PROBLEM)
 
 
 def _moment(text: str) -> int:

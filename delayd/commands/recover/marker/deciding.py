@@ -9,7 +9,8 @@
         what hangs is committed: as its master was about to do, or has done
     nothing is visible otherwise
         what hangs is aborted: for readers the step never was, and the successor repeats it
-    two steps have the same `now`, or the frontier's log begins behind the step
+    two steps have the same `now`, or the frontier's log begins behind the step, or the number of
+    shards was changed behind it
         a person must decide
 
 A run that hangs is of several steps if transactions came behind a lost marker. If these want
@@ -29,6 +30,7 @@ from typing import NamedTuple
 
 from delayd.bus import Record
 from delayd.bus.raw import Marker, Place, ProducerEpoch
+from delayd.cluster.resharding import OWNER as SHARDS_OWNER
 from delayd.commands.recover.marker.pieces import Kind, Piece, Run, State, Step, Steps
 from delayd.commands.recover.marker.wholeness import Lack, apart, are_others, lack_of, lacks_some
 from replication.record import FrontierRecord
@@ -82,6 +84,11 @@ class Plan:
         """Return whether there is nothing to do."""
         return not (self.endings or self.again or self.frontier or self.problems)
 
+    @property
+    def is_mendable(self) -> bool:
+        """Return whether there is something to do, and nothing stands in its way."""
+        return not (self.is_empty or self.problems)
+
 
 def plan_of(
     steps: Steps,
@@ -119,6 +126,7 @@ def plan_of(
             plan.problems.append(_unexplained(run, steps))
         elif run not in undecided:
             _end(run, of_run, known_epochs, plan)
+    plan.problems += _moved_away(plan.again, last)
     plan.endings.sort(key=lambda ending: ending.run.kind is Kind.FRONTIER)
     _choose_frontier(plan)
     return plan
@@ -138,6 +146,12 @@ def _of_step(
         plan.problems.append(
             f"two steps of a master have the same millisecond, {step.name.now_ms}: its clock "
             "stepped back, and nothing says which of them wrote what is not visible"
+        )
+    elif hanging and step.record is not None and _is_change(step.record, last):
+        fate = Fate.LEFT
+        plan.problems.append(
+            f"a change of all shards hangs in {hanging[0].place}: it became visible in all "
+            "partitions of the frontier topic, or in none"
         )
     elif any(piece.state is State.VISIBLE or piece.is_copied for piece in step.pieces):
         fate = _fate_beside_visible(step, steps, last, plan)
@@ -161,6 +175,27 @@ def _of_step(
         records = [record for record in piece.records if record.offset not in copied]
         if records:
             yield Dealt(step, piece, records, fate if is_hanging else Fate.AGAIN)
+
+
+def _is_change(record: FrontierRecord, last: FrontierRecord) -> bool:
+    """Return whether a record may be one of a change of shards, which writes those of all of them
+    in one transaction: here only the first shard's is seen."""
+    shards = record.frontier.shards
+    if record.owner != SHARDS_OWNER or record.resharding or record.rest_ms:
+        return False
+    return shards > 1 or shards != last.frontier.shards
+
+
+def _moved_away(again: Iterable[Dealt], last: FrontierRecord) -> Iterator[str]:
+    """Yield why something cannot be written again: its partition of the buffer is another shard's
+    by now, whose masters would not wait for it."""
+    for dealt in again:
+        place = dealt.piece.place
+        if dealt.piece.run.kind is Kind.BUFFER and not last.frontier.owns(place.partition):
+            yield (
+                f"what was aborted in {place} is not written again: the number of shards was "
+                "changed since, and that partition is of another one now"
+            )
 
 
 def _could_be_next(step: Step, steps: Steps, last: FrontierRecord) -> bool:

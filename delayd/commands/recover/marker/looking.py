@@ -1,8 +1,9 @@
-"""What Kafka holds of the steps whose markers may be lost. Reads, and writes nothing.
+"""What Kafka holds of the steps of one shard whose markers may be lost. Reads, and writes nothing.
 
-    1. ask every leader for the transactions that have no marker
-    2. those that stay, and whose records a step of a master may have written, hang
-    3. read the frontier's partition from before the first of them on, committed or not
+    1. ask every leader for the transactions that have no marker, once for all shards (`survey.py`)
+    2. those that stay, and whose records a step of the shard's masters may have written, hang
+    3. read the shard's partition of the frontier topic from before the first of them on, committed
+       or not
     4. read every other partition to which one of these producers has written since
 
 Where nothing hangs, the last two minutes before the newest frontier are read, so that a run of this
@@ -11,16 +12,14 @@ program that was killed is found, or more with `--since`.
 Source: docs/design/lost-markers.md.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from delayd.bus import Bus
-from delayd.bus.raw import Active, Batch, Marker, Place, Producers, RawLog
+from delayd.bus.raw import Batch, Marker, Place, RawLog
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
-from delayd.cluster.topics import transactional_id
 from delayd.commands.recover.marker.deciding import Plan, plan_of
 from delayd.commands.recover.marker.pieces import (
     Kind,
@@ -32,14 +31,12 @@ from delayd.commands.recover.marker.pieces import (
     kind_of,
     runs_of,
 )
+from delayd.commands.recover.marker.survey import Survey, surveyed
 from delayd.commands.recover.marker.wholeness import lacks_some
-from delayd.errors import KafkaUnreachableError, NotInitialisedError
+from delayd.errors import NotInitialisedError
 from replication.record import FrontierRecord
 from replication.settings import Settings
 
-SHARD: Final = 0
-AGAIN_S: Final = 1.0
-"""After this long, a transaction that was only open is over: a step takes less."""
 BEFORE_MS: Final = 120_000
 """How far before the newest frontier is read where nothing hangs."""
 SLACK_MS: Final = 60_000
@@ -60,7 +57,7 @@ class Foreign(NamedTuple):
 
 @dataclass(slots=True)
 class Facts:
-    """What was found, and what is to be done about it."""
+    """What was found of a shard, and what is to be done about it."""
 
     last: FrontierRecord
     """The newest visible frontier."""
@@ -76,7 +73,7 @@ class Facts:
 
 
 class Looker:
-    """Looks at one cluster, as often as it is asked."""
+    """Looks at one shard of a cluster, as often as it is asked."""
 
     def __init__(
         self,
@@ -87,7 +84,9 @@ class Looker:
         since_ms: int | None,
         timeout_ms: int,
         tell: Tell,
+        shard: int = 0,
     ) -> None:
+        self.shard = shard
         self._bus = bus
         self._raw = raw
         self._settings = settings
@@ -97,41 +96,40 @@ class Looker:
         self._hang: set[tuple[Place, int, int]] = set()
         """The first records of the runs that hang."""
 
-    def look(self) -> Facts:
-        """Return the facts as they are now. Raises KafkaUnreachableError, FrontierError, and
-        TopicMismatchError for what brokers refuse."""
+    def look(self, survey: Survey | None = None) -> Facts:
+        """Return the facts as they are now, or were at a survey just taken. Raises
+        KafkaUnreachableError, FrontierError, and TopicMismatchError for what brokers refuse."""
         seen, end = self.last()
         last = seen.record
-        found = self._producers(self._places())
-        kept = _open(found)
-        if kept and not threading.Event().wait(AGAIN_S):
-            still = _open(self._raw.producers(kept, self._timeout_ms))
-            kept = {place: kept[place] & still.get(place, set()) for place in kept}
-        ours = self._own_producers(found)
-        hanging, foreign = self._hanging(kept, ours)
+        if survey is None:
+            self._tell("asking the leaders of partitions", 0, 1)
+            survey = surveyed(self._raw, self._settings, self._timeout_ms)
+        found, ours = survey.found, survey.producers[self.shard]
+        hanging, foreign = self._hanging(survey)
         moments = [_moment(run) for run in hanging]
         asked_ms = seen.append_ms - BEFORE_MS if self._since_ms is None else self._since_ms
         since_ms = min([asked_ms, *(each - SLACK_MS for each in moments)])
         self._hang = {_first_of(run) for run in hanging}
         begin = {run.place: run.records[0][1].offset for run in hanging}
-        steps, hung = self._steps(ours, begin, _written_since(found, ours, since_ms), since_ms)
+        steps, hung = self._steps(survey, begin, survey.written_since(ours, since_ms), since_ms)
         if any(lacks_some(step, steps) and _is_hidden(step) for step in steps.by_name.values()):
             # Kafka has forgotten who wrote to a partition long ago.
-            steps, hung = self._steps(ours, begin, {*found.active}, since_ms)
+            steps, hung = self._steps(survey, begin, {*found.active}, since_ms)
         known = {
             place: max((each.coordinator_epoch for each in active), default=-1)
             for place, active in found.active.items()
         }
         plan = plan_of(steps, hung, last, known, is_all_seen=not found.refused)
+        plan.problems += survey.changes_hanging(self.shard)
         ends = {run.place: self._ends(run.place) for run in hung}
         return Facts(last, end, steps, plan, ends, foreign, dict(found.refused))
 
     def last(self) -> tuple[SeenFrontier, int]:
         """Return the newest visible frontier, and the high watermark of its partition."""
-        with closing(FrontierLog(self._bus, self._settings.frontier.name, SHARD)) as log:
+        with closing(FrontierLog(self._bus, self._settings.frontier.name, self.shard)) as log:
             seen = log.open(self._timeout_ms)
             if seen is None:
-                raise NotInitialisedError(f"{self._settings.frontier.name} holds no frontier")
+                raise NotInitialisedError(f"{self.frontier} holds no frontier")
             return seen, log.high_watermark(self._timeout_ms)
 
     def still_hangs(self, run: Run, facts: Facts) -> bool:
@@ -142,35 +140,26 @@ class Looker:
 
     def frontier_end(self) -> int:
         """Return where the frontier's partition ends now."""
-        return self._ends(Place(self._settings.frontier.name, SHARD))
+        return self._ends(self.frontier)
 
-    def _places(self) -> list[Place]:
-        """Return all partitions of all topics. Raise KafkaUnreachableError if a broker leaves out
-        one of ours: it does not know yet what there is."""
-        places = self._raw.places(self._timeout_ms)
-        settings = self._settings
-        own = {settings.frontier.name, settings.buffer.name, settings.dead.name}
-        if unknown := own - {place.topic for place in places}:
-            raise KafkaUnreachableError(
-                f"the broker that was asked does not know {', '.join(sorted(unknown))}",
-                remedy="are all brokers up? Then run this again",
-            )
-        return places
+    @property
+    def frontier(self) -> Place:
+        """The shard's partition of the frontier topic."""
+        return Place(self._settings.frontier.name, self.shard)
 
-    def _producers(self, places: Sequence[Place]) -> Producers:
-        self._tell("asking the leaders of partitions", 0, 1)
-        return self._raw.producers(places, self._timeout_ms)
-
-    def _hanging(
-        self, kept: dict[Place, set[Active]], ours: set[int]
-    ) -> tuple[list[Run], list[Foreign]]:
-        """Return what hangs and may be of a step, and other open transactions in the cluster's own
-        topics and among its targets."""
+    def _hanging(self, survey: Survey) -> tuple[list[Run], list[Foreign]]:
+        """Return what hangs and may be of a step of the shard, and other open transactions in the
+        cluster's own topics and among its targets, which are of no shard."""
         hanging, foreign = [], []
-        for place, active in sorted(kept.items()):
+        ours = survey.producers[self.shard]
+        for place, active in sorted(survey.open.items()):
             kind = kind_of(place.topic, self._settings)
+            if kind is Kind.FRONTIER and place != self.frontier:
+                continue  # of another shard
             for each in sorted(active):
                 assert each.open_since is not None, "only open ones are asked for"
+                if each.producer.id not in ours and survey.is_known(each.producer.id):
+                    continue
                 end = self._ends(place)
                 log = self._read(place, each.open_since, end, {each.producer.id})
                 runs = list(runs_of(place, kind, log))
@@ -184,35 +173,29 @@ class Looker:
                     foreign.append(Foreign(place, each.open_since, each.producer.id))
         return hanging, foreign
 
-    def _own_producers(self, found: Producers) -> set[int]:
-        """Return the ids of the masters' producers that the frontier's partition and their
-        coordinator know."""
-        place = Place(self._settings.frontier.name, SHARD)
-        ids = {each.producer.id for each in found.active.get(place, ())}
-        name = transactional_id(self._settings.realm, SHARD)
-        state = self._raw.transaction(name, self._timeout_ms)
-        return ids if state is None else ids | {state.producer.id}
-
-    def _frontiers(self, ours: set[int], since_ms: int) -> list[Run]:
-        topic = self._settings.frontier.name
-        first = self._raw.start_offsets(topic, self._timeout_ms)[SHARD]
-        since = self._since(topic, since_ms)
-        place = Place(topic, SHARD)
+    def _frontiers(self, survey: Survey, since_ms: int) -> list[Run]:
+        place = self.frontier
+        first = self._raw.start_offsets(place.topic, self._timeout_ms)[self.shard]
+        since = self._since(place.topic, since_ms)
         end = self._ends(place)
-        start = max(first, since.get(SHARD, end) - BEFORE_OFFSETS)
-        runs = runs_of(place, Kind.FRONTIER, self._read(place, start, end, ours))
+        start = max(first, since.get(self.shard, end) - BEFORE_OFFSETS)
+        # Also what the first shard's producers wrote: the records that began other shards.
+        writers = survey.producers[self.shard] | survey.producers[0]
+        runs = runs_of(place, Kind.FRONTIER, self._read(place, start, end, writers))
         return [run for run in runs if self._is_over_or_hangs(run)]
 
     def _steps(
-        self, ours: set[int], begin: dict[Place, int], places: set[Place], since_ms: int
+        self, survey: Survey, begin: dict[Place, int], places: set[Place], since_ms: int
     ) -> tuple[Steps, list[Run]]:
         """Return what steps wrote to these partitions, and the runs that hang: those from `begin`
         on, at least."""
-        frontiers = self._frontiers(ours, since_ms)
-        steps = Steps(frontiers, SHARD, since_ms)
-        frontier = Place(self._settings.frontier.name, SHARD)
+        ours = survey.producers[self.shard]
+        frontiers = self._frontiers(survey, since_ms)
+        steps = Steps(frontiers, self.shard, since_ms, ours)
         hung = [run for run in frontiers if run.state is State.HANGING]
-        wanted = sorted({*places, *begin} - {frontier})
+        wanted = sorted(
+            place for place in {*places, *begin} if place.topic != self._settings.frontier.name
+        )
         for number, place in enumerate(wanted):
             self._tell("reading what steps wrote", number, len(wanted))
             end = self._ends(place)
@@ -233,7 +216,7 @@ class Looker:
         return run.state is not State.HANGING or _first_of(run) in self._hang
 
     def _read(
-        self, place: Place, start: int, end: int, producers: set[int]
+        self, place: Place, start: int, end: int, producers: Container[int]
     ) -> Iterator[Batch | Marker]:
         return self._raw.read(place, start, end, producers, self._timeout_ms)
 
@@ -245,25 +228,6 @@ class Looker:
     def _ends(self, place: Place) -> int:
         ends = self._raw.end_offsets(place.topic, self._timeout_ms, committed=False)
         return ends[place.partition]
-
-
-def _open(found: Producers) -> dict[Place, set[Active]]:
-    """Return the producers with a transaction that has no marker, by place."""
-    return {
-        place: opened
-        for place, active in found.active.items()
-        if (opened := {each for each in active if each.open_since is not None})
-    }
-
-
-def _written_since(found: Producers, ours: set[int], since_ms: int) -> set[Place]:
-    """Return the partitions to which one of our producers has written since then, or perhaps."""
-    return {
-        place
-        for place, active in found.active.items()
-        for each in active
-        if each.producer.id in ours and (each.last_ms < 0 or each.last_ms >= since_ms)
-    }
 
 
 def _is_hidden(step: Step) -> bool:

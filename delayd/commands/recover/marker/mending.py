@@ -1,8 +1,9 @@
-"""Ending what hangs, and writing again what was aborted.
+"""Ending what hangs of one shard, and writing again what was aborted. Shards are mended one after
+the other, each by itself: a step is of one of them.
 
     1. no node runs, by etcd; and for 3 s no master takes a step, by the frontier's log, or has a
        transaction under way, by its coordinator
-    2. take the masters' transactional id: Kafka refuses whatever a master still writes
+    2. take the transactional id of the shard's masters: Kafka refuses what a master still writes
     3. look; write the markers that are missing, the frontier's last; look again
     4. in one transaction, write again what was aborted, and the frontier behind it
     5. look once more: nothing may be left
@@ -16,6 +17,7 @@ Source: docs/design/lost-markers.md.
 
 import dataclasses
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +26,7 @@ from delayd.bus import Ack, Bus, TransactionalProducer
 from delayd.bus.raw import RawLog
 from delayd.cluster.frontier_log import send_frontiers
 from delayd.cluster.topics import transactional_id
-from delayd.commands.recover.marker.looking import SHARD, Facts, Looker
+from delayd.commands.recover.marker.looking import Facts, Looker
 from delayd.commands.recover.marker.pieces import OWNER, Kind
 from delayd.coordination import Coordination
 from delayd.errors import FencedError, RecoverError
@@ -70,18 +72,22 @@ def refuse_running(coordination: Coordination) -> None:
         )
 
 
-def at_work(raw: RawLog, looker: Looker, facts: Facts, settings: Settings, timeout_ms: int) -> str:
-    """Watch for 3 s; return what shows that a master is at work, whatever etcd says of it.
+def at_work(
+    raw: RawLog, looked: Sequence[tuple[Looker, Facts]], settings: Settings, timeout_ms: int
+) -> str:
+    """Watch what was looked at for 3 s; return what shows that a master is at work, whatever etcd
+    says of it.
 
     Nothing (an empty text) proves nothing: a master with nothing to deliver takes no steps.
     """
     waiting = threading.Event()
     for _ in range(WATCHES):
-        if said := _under_way(raw, settings, timeout_ms):
-            return said
-        if looker.frontier_end() != facts.end:
-            grows = f"{settings.frontier.name} grows: a master takes steps"
-            return f"{grows}, or Kafka has just ended what one left open"
+        for looker, facts in looked:
+            if said := _under_way(raw, settings, looker.shard, timeout_ms):
+                return said
+            if looker.frontier_end() != facts.end:
+                grows = f"{looker.frontier} grows: a master takes steps"
+                return f"{grows}, or Kafka has just ended what one left open"
         waiting.wait(WATCH_S)
     return ""
 
@@ -103,13 +109,14 @@ def mend(
 
     Raises RecoverError if a node takes over meanwhile, or brokers refuse.
     """
-    refuse_at_work(_under_way(raw, settings, timeout_ms))
+    refuse_at_work(_under_way(raw, settings, looker.shard, timeout_ms))
     mended = Mended()
-    with closing(bus.transactional_producer(transactional_id(settings.realm, SHARD))) as producer:
+    name = transactional_id(settings.realm, looker.shard)
+    with closing(bus.transactional_producer(name)) as producer:
         producer.init_transactions(timeout_ms)
         facts = looker.look()
         for _ in range(ROUNDS_MAX):
-            if facts.plan.problems or facts.plan.is_empty:
+            if not facts.plan.is_mendable:
                 break
             if facts.plan.endings:
                 _end(raw, looker, facts, mended, timeout_ms)
@@ -119,8 +126,8 @@ def mend(
     return facts, mended
 
 
-def _under_way(raw: RawLog, settings: Settings, timeout_ms: int) -> str:
-    name = transactional_id(settings.realm, SHARD)
+def _under_way(raw: RawLog, settings: Settings, shard: int, timeout_ms: int) -> str:
+    name = transactional_id(settings.realm, shard)
     state = raw.transaction(name, timeout_ms)
     if state is None or state.state not in AT_WORK:
         return ""
@@ -166,9 +173,11 @@ def _write_again(
         producer.flush(timeout_ms)
         topic = settings.frontier.name
         landed = send_frontiers(producer, topic, [_frontier_behind(facts, written)], timeout_ms)
-        if landed != {SHARD: facts.end}:
+        shard = facts.last.frontier.shard
+        if landed != {shard: facts.end}:
             raise RecoverError(
-                f"{topic} was read up to offset {facts.end}, and goes on to {landed[SHARD]}",
+                f"{topic}/{shard} was read up to offset {facts.end}, and goes on to "
+                f"{landed[shard]}",
                 remedy="stop all nodes, then run this again: this transaction was not committed",
             )
         producer.commit(timeout_ms)
@@ -192,7 +201,13 @@ def _frontier_behind(facts: Facts, written: list[Ack]) -> FrontierRecord:
         last = facts.last.frontier
         term = max(last.term, of_step.frontier.term) + 1
         frontier = dataclasses.replace(of_step.frontier, term=term, step=last.step + 1)
-        record = dataclasses.replace(of_step, frontier=frontier)
+        # A shard that was told to rest, or closed, since the step stays so.
+        record = dataclasses.replace(
+            of_step,
+            frontier=frontier,
+            rest_ms=facts.last.rest_ms,
+            resharding=facts.last.resharding,
+        )
     reached = list(record.frontier.own_writes)
     for ack in written:
         reached[ack.partition] = max(reached[ack.partition], ack.offset)

@@ -17,7 +17,7 @@ Source: docs/design/lost-markers.md.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -204,9 +204,12 @@ def header(headers: Headers, name: str) -> str | None:
 class Steps:
     """The steps whose frontier records are in a part of the log, and what they wrote elsewhere."""
 
-    def __init__(self, frontiers: Sequence[Run], shard: int, since_ms: int) -> None:
-        """`frontiers` are the runs of the frontier's partition; of steps whose `now` is `since_ms`
-        or later, all other records are going to be added."""
+    def __init__(
+        self, frontiers: Sequence[Run], shard: int, since_ms: int, ours: Container[int]
+    ) -> None:
+        """`frontiers` are the runs of the shard's partition of the frontier topic, `ours` the
+        producers of its masters; of their steps whose `now` is `since_ms` or later, all other
+        records are going to be added."""
         self.since_ms = since_ms
         self.by_name: dict[StepName, Step] = {}
         self.unclear: list[Piece] = []
@@ -226,6 +229,8 @@ class Steps:
                 if found is None:
                     continue
                 read.append(found)
+                if run.producer_id not in ours:
+                    continue  # A change of all shards, under the id of the first one's masters.
                 producer = ProducerEpoch(run.producer_id, epoch)
                 if found.owner == OWNER:
                     self._own.add(producer)
