@@ -15,7 +15,7 @@ AUDIT_IMAGE ?= delayd-audit:0.2.0
 SERVERS_IMAGE ?= delayd-servers:0.2.0
 REVISION = $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 # What takes long is dealt into so many shares, of which a commit draws one (tests/shares.py); 1 is all.
-SHARES ?= 4
+SHARES ?= 5
 # Tests that only compute; the inner loop does without those that take long.
 KINDS := not long
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -78,7 +78,7 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 # What the tests fetch comes while mypy keeps one of two processors busy.
 test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
 # Tests with real parts leave much of the processors: long computations, which watch no time, take that.
-test: check-fast  ## every check, and each guarantee on real Kafka, real etcd, real kills; of what takes longer the quarter that the commit draws (SHARES=1: all)
+test: check-fast  ## every check, and each guarantee on real Kafka, real etcd, real kills; of what takes longer the fifth that the commit draws (SHARES=1: all)
 	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-long > $$said 2>&1 < /dev/null & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
 	$(BIN)/python -m pytest $(REAL) --shares $(SHARES) -m "not rehearsal" $(WITH_REAL_PARTS) $(ARGS) || wrong=1; \

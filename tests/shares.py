@@ -69,6 +69,10 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_bus_security": 15,
         "test_etcd_frozen": 15,
         "test_client_cancels": 14,
+        "test_deaf_reader": 11,
+        "test_cancel_on_event": 10,
+        "test_neighbours": 10,
+        "test_pulse_on_processes": 10,
     },
     "long": {
         "test_cluster": 150,

@@ -10,7 +10,7 @@ TESTS = Path(__file__).parents[1]
 LONG = sorted({*HEAVY["long"], "test_one", "test_two", "test_three"})
 
 
-@pytest.mark.parametrize("shares", [1, 3, 4])
+@pytest.mark.parametrize("shares", [1, 3, 5])
 def test_each_file_is_in_one_share(shares: int) -> None:
     named = HEAVY["spark"].keys() | HEAVY["real"].keys()
     of_each = [left_out(LONG, shares, f"{drawn:08x}") for drawn in range(shares)]
@@ -22,16 +22,16 @@ def test_each_file_is_in_one_share(shares: int) -> None:
 
 @pytest.mark.parametrize("kind", list(HEAVY))
 def test_shares_take_about_equally_long(kind: str) -> None:
-    loads = [sum(HEAVY[kind][name] for name in share) for share in dealt(HEAVY[kind], 4)]
+    loads = [sum(HEAVY[kind][name] for name in share) for share in dealt(HEAVY[kind], 5)]
     assert max(loads) <= max(1.1 * sum(loads) / len(loads), *HEAVY[kind].values())
 
 
 def test_a_commit_draws_the_same_share_again_and_others_draw_each() -> None:
     commits = [f"{n * 2_654_435_761 % 2**32:08x}rest" for n in range(40)]
-    drawn = [left_out(LONG, 4, commit) for commit in commits]
-    assert drawn == [left_out(LONG, 4, commit) for commit in commits]
-    assert len({frozenset(files) for files, _ in drawn}) == 4
-    assert left_out(LONG, 4, "unknown") == left_out(LONG, 4, "00000000")
+    drawn = [left_out(LONG, 5, commit) for commit in commits]
+    assert drawn == [left_out(LONG, 5, commit) for commit in commits]
+    assert len({frozenset(files) for files, _ in drawn}) == 5
+    assert left_out(LONG, 5, "unknown") == left_out(LONG, 5, "00000000")
 
 
 def test_what_is_named_is_there_once_and_was_worth_it() -> None:
