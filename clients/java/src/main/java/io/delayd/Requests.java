@@ -1,6 +1,5 @@
 package io.delayd;
 
-import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -15,7 +14,7 @@ import org.apache.kafka.common.KafkaException;
  * no verdicts here: none can come while the transaction hides the request. Commit, then ask: a
  * repeated {@link Delayd#cancel cancel} gets a true answer.
  */
-public final class Requests {
+public final class Requests implements RequestSender {
     private final Producer<Object, Object> producer;
     private final String buffer;
     private final int partitions;
@@ -28,42 +27,13 @@ public final class Requests {
         this.partitions = partitions;
     }
 
-    /** As {@link Delayd#schedule}. */
-    public CompletableFuture<Place> schedule(Message message) {
-        return send(Request.schedule(message));
-    }
-
-    /** Schedules a message in place of what is pending under its id. */
-    public CompletableFuture<Place> replace(Message message) {
-        return send(Request.replace(message));
-    }
-
-    /** As {@link Delayd#debounce}. */
-    public CompletableFuture<Place> debounce(Message message, Duration maxWait) {
-        return send(Request.debounce(message, maxWait));
-    }
-
-    /** Cancels what is pending under the id. */
-    public CompletableFuture<Place> cancel(String id) {
-        return send(Request.cancel(id));
-    }
-
-    /** Gives what is pending under the id another due time. */
-    public CompletableFuture<Place> reschedule(String id, Due due) {
-        return send(Request.reschedule(id, due));
-    }
-
-    /** Delivers what is pending under the id now. */
-    public CompletableFuture<Place> fire(String id) {
-        return send(Request.fire(id));
-    }
-
     /**
      * Sends a request.
      *
      * @throws NotScheduledException if the producer does not take it, for instance because its
      *     serializers take no bytes ({@link BytesPassing})
      */
+    @Override
     public CompletableFuture<Place> send(Request request) {
         CompletableFuture<Place> future = sendWith(producer, request, buffer, partitions);
         sent.add(future);

@@ -2,12 +2,11 @@ package io.delayd.spring;
 
 import io.delayd.Delayd;
 import io.delayd.DelaydException;
-import io.delayd.Due;
 import io.delayd.Message;
 import io.delayd.Place;
 import io.delayd.Request;
+import io.delayd.RequestSender;
 import io.delayd.Verdict;
-import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.function.Supplier;
@@ -22,7 +21,7 @@ import org.springframework.kafka.core.KafkaTemplate;
  * through the producer of that transaction: it counts once that is committed, together with what
  * {@link KafkaTemplate} sends. Outside it is sent at once.
  */
-public class DelaydTemplate implements DisposableBean {
+public class DelaydTemplate implements RequestSender, DisposableBean {
     private final KafkaTemplate<Object, Object> kafka;
     private final Supplier<Delayd> open;
     private final DelaydMeters meters;
@@ -51,37 +50,8 @@ public class DelaydTemplate implements DisposableBean {
         return Message.to(topic).value(payload, serializer);
     }
 
-    /** Schedules a message. */
-    public CompletableFuture<Place> schedule(Message message) {
-        return send(Request.schedule(message));
-    }
-
-    /** Schedules a message in place of what is pending under its id. */
-    public CompletableFuture<Place> replace(Message message) {
-        return send(Request.replace(message));
-    }
-
-    /** Schedules a message of which only the last one counts. */
-    public CompletableFuture<Place> debounce(Message message, Duration maxWait) {
-        return send(Request.debounce(message, maxWait));
-    }
-
-    /** Cancels what is pending under the id. */
-    public CompletableFuture<Place> cancel(String id) {
-        return send(Request.cancel(id));
-    }
-
-    /** Gives what is pending under the id another due time. */
-    public CompletableFuture<Place> reschedule(String id, Due due) {
-        return send(Request.reschedule(id, due));
-    }
-
-    /** Delivers what is pending under the id now. */
-    public CompletableFuture<Place> fire(String id) {
-        return send(Request.fire(id));
-    }
-
     /** Sends a request, in the transaction of this thread if there is one. */
+    @Override
     public CompletableFuture<Place> send(Request request) {
         Delayd client = delayd();
         CompletableFuture<Place> sent = kafka.inTransaction()
