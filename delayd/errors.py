@@ -97,6 +97,13 @@ class OtherClusterError(DelaydError):
     code = "other-cluster"
 
 
+class VirtualClusterError(DelaydError):
+    """The cluster's time is virtual and this program's is real, or the other way round; nothing was
+    started."""
+
+    code = "virtual-cluster"
+
+
 class WrongClusterKeyError(DelaydError):
     """The cluster key is not the one that the cluster was made with; nothing was started."""
 

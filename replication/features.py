@@ -31,6 +31,9 @@ SHARDS: Final = "shards"
 RESHARDING: Final = "resharding"
 """The number of shards is about to change (`replication.resharding`): who does not know it would go
 on."""
+VIRTUAL: Final = "virtual"
+"""Its times are no real ones (`Settings.virtual`): who does not know that would deliver by real
+ones."""
 
 FEATURES: Final[Mapping[str, str]] = {
     BARRIERS: "0.2.0",
@@ -39,6 +42,7 @@ FEATURES: Final[Mapping[str, str]] = {
     QUOTAS: "0.2.0",
     SHARDS: "0.2.0",
     RESHARDING: "0.2.0",
+    VIRTUAL: "0.2.0",
     "rules-3": "0.1.0",
     "rules-4": "0.2.0",
     "rules-5": "0.2.0",

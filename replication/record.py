@@ -58,6 +58,7 @@ from replication.features import (
     QUOTAS,
     RESHARDING,
     SHARDS,
+    VIRTUAL,
     refuse_unknown,
     rules_feature,
 )
@@ -153,6 +154,7 @@ class FrontierRecord:
         names += [QUOTAS] if self.quotas else []
         names += [SHARDS] if self.frontier.shards > 1 else []
         names += [RESHARDING] if self.rest_ms or self.resharding else []
+        names += [VIRTUAL] if self.settings.virtual else []
         if self.barriers:
             names.append(BARRIERS)
             names += sorted({rules_feature(barrier.version) for barrier in self.barriers})

@@ -162,6 +162,8 @@ class Settings:
     until which records may have been signed by it."""
     shards: int = 1
     """S: how many parts of the buffer have masters of their own (`replication.shards`)."""
+    virtual: bool = False
+    """Its times are those of a clock that tests move (`delayd dev up --virtual`)."""
     unknown: str = ""
     """JSON of the fields that this version does not know, as they were read: they stay in the
     cluster's record whoever writes it. Empty if there are none."""
@@ -208,6 +210,8 @@ class Settings:
             del fields["keys_before"]
         if self.shards == 1:
             del fields["shards"]
+        if not self.virtual:
+            del fields["virtual"]
         unknown = fields.pop("unknown")
         return {**json.loads(unknown), **fields} if unknown else fields
 

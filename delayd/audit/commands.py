@@ -235,7 +235,7 @@ def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
 
 def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     """Runs until it is asked to stop; a problem if there were alarms."""
-    from delayd.audit.errors import refuse_at_least_once
+    from delayd.audit.errors import refuse_at_least_once, refuse_virtual
     from delayd.audit.follow import FollowOptions, follow, line_of
     from delayd.audit.reading.access import Access
     from delayd.audit.showing.words import visible
@@ -247,6 +247,7 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     record = load_settings(source.bus, where.cluster, where.prefix, CONNECT_TIMEOUT_MS).record
     settings = record.settings
     refuse_at_least_once(settings)
+    refuse_virtual(settings)
     if where.cluster_key is not None:
         check_keys(source.bus, where.cluster_key, settings, source.clock, CONNECT_TIMEOUT_MS)
 

@@ -27,3 +27,14 @@ def refuse_at_least_once(settings: Settings) -> None:
             remedy="look for what is missing in your targets by `delayd-source`, and see "
             "docs/guarantees.md, 'At least once'",
         )
+
+
+def refuse_virtual(settings: Settings) -> None:
+    """Raise AuditError where time is virtual: the brokers' times are real, and an audit compares
+    them with due times."""
+    if settings.virtual:
+        raise AuditError(
+            f"the clock of the cluster {settings.cluster!r} is virtual: nothing on its brokers "
+            "says at what time of it a record was written",
+            remedy="audit a cluster that was made with `delayd dev up` without --virtual",
+        )

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from delayd import __version__
 from delayd.audit.bounds import Bounds
 from delayd.audit.cut import Cut, Export, Exporting, NodeAddress, parts_of
-from delayd.audit.errors import AuditError, refuse_at_least_once
+from delayd.audit.errors import AuditError, refuse_at_least_once, refuse_virtual
 from delayd.audit.jobs import Jobs
 from delayd.audit.judging.columns import table_of
 from delayd.audit.judging.delivery import judge_delivery
@@ -103,6 +103,7 @@ def run(
     with _folder(options.work) as folder:
         seen = load_settings(source.bus, options.cluster, options.prefix, TIMEOUT_MS)
         refuse_at_least_once(seen.record.settings)
+        refuse_virtual(seen.record.settings)
         if source.cluster_key is not None:
             settings, clock = seen.record.settings, source.clock
             check_keys(source.bus, source.cluster_key, settings, clock, TIMEOUT_MS)

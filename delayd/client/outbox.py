@@ -28,6 +28,7 @@ from delayd.client.driver import (
 )
 from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
 from delayd.client.outcomes import Scheduled, Sent
+from delayd.runtime.clock import cluster_ms
 
 if TYPE_CHECKING:
     from delayd.client.request_spans import RequestSpans
@@ -249,6 +250,7 @@ def _ender(asked: Ask, future: "Future[T]", kind: type[T]) -> OnOutcome:
             _fail(future, outcome_unknown("Kafka has it, but did not say where", asked.op))
         else:
             with suppress(InvalidStateError):
+                reported = reported._replace(append_ms=cluster_ms(reported.append_ms))
                 due_ms = asked.due_ms(reported.append_ms)
                 future.set_result(kind.of(reported, due_ms))
 

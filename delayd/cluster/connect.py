@@ -4,6 +4,7 @@ Connecting is not being a node: commands, audits and benchmarks connect without 
 driver's library is imported when the driver is made.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from delayd.bus import Bus
 from delayd.coordination import Coordination
+from delayd.runtime.virtual_time import virtual_time_of
 
 if TYPE_CHECKING:
     from delayd.bus.raw import RawLog
@@ -29,7 +31,20 @@ def open_bus(
     record_bytes_max: int | None = None,
     driver: str = "confluent",
 ) -> Bus:
-    """Return the data plane's driver; `record_bytes_max` is the largest record it must produce."""
+    """Return the data plane's driver; `record_bytes_max` is the largest record it must produce. In
+    a process of a virtual cluster its times are virtual."""
+    bus = _open_driver(bootstrap, kafka, record_bytes_max, driver)
+    virtual = virtual_time_of(os.environ)
+    if virtual is None:
+        return bus
+    from delayd.bus.virtual import VirtualBus
+
+    return VirtualBus(bus, virtual)
+
+
+def _open_driver(
+    bootstrap: str, kafka: dict[str, str] | None, record_bytes_max: int | None, driver: str
+) -> Bus:
     if driver == "kafka-python":
         from delayd.bus.kafka_python import KafkaPythonBus
 

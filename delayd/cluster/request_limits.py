@@ -5,6 +5,7 @@ of requests (`delayd.request`).
 """
 
 from delayd.bus import Bus
+from delayd.cluster.time_kind import refuse_other_time
 from delayd.cluster.topic_checks import CREATE_COMMAND
 from delayd.cluster.topics import last_frontier
 from delayd.errors import ConsumerError, NotInitialisedError, TopicMismatchError
@@ -14,13 +15,15 @@ from delayd.request import RequestLimits
 def request_limits(bus: Bus, frontier: str, timeout_ms: int) -> RequestLimits:
     """Return the limits of the cluster with this frontier topic.
 
-    Raises NotInitialisedError without a frontier record, KafkaUnreachableError, ConsumerError.
+    Raises NotInitialisedError without a frontier record, VirtualClusterError if its time is of the
+    other kind than this program's, KafkaUnreachableError, ConsumerError.
     """
     seen = last_frontier(bus, frontier, timeout_ms)
     if seen is None:
         raise NotInitialisedError(
             f"{frontier} holds no frontier record", remedy=f"run `{CREATE_COMMAND}`"
         )
+    refuse_other_time(seen.record.settings)
     return RequestLimits.of(seen.record.settings, b"", seen.record.rules)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from delayd.bus import Bus, Cluster, TopicState
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
+from delayd.cluster.time_kind import refuse_other_time
 from delayd.cluster.topic_checks import (
     CREATE_COMMAND,
     RECORD_MARGIN_BYTES,
@@ -95,22 +96,21 @@ def create_topics(
     tracing_headers: tuple[str, ...] = (),
     rules_version: int = RULES_VERSION,
     shards: int = 1,
+    virtual: bool = False,
     adopt_buffer: bool = False,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Settings:
     """Create the topics that are missing and initialise the cluster. Idempotent.
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
-    `naming` is of a new cluster (`Settings.realm`); `rules_version` is older in tests only. With
-    `adopt_buffer` a buffer may hold records already: all will be delivered. ConfigError for choices
-    that make no sense, TopicMismatchError if a topic differs, FrontierError if the topics were used
-    and no record says how far, KafkaUnreachableError, ProducerError if the outcome is not known.
+    `naming` and `virtual` are of a new one; `rules_version` is older in tests only. With
+    `adopt_buffer` a buffer may hold records: all will be delivered. FrontierError if topics were used
+    and no record says how far; ConfigError, TopicMismatchError, KafkaUnreachableError, ProducerError.
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)
-    problem = settings_problem(
-        max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers, id_memory_ms
-    )
+    chosen = (max_delay_ms, retry_delays_ms, receipts_written, guarantee, tracing_headers)
+    problem = settings_problem(*chosen, id_memory_ms)
     if problem := problem or shards_problem(shards, partitions, guarantee):
         raise ConfigError(problem, remedy=f"see `{CREATE_COMMAND} --help`")
     proposed = partial(
@@ -127,6 +127,7 @@ def create_topics(
         tracing_headers=tracing_headers,
         rules_version=rules_version,
         shards=shards,
+        virtual=virtual,
         key_fingerprint=fingerprint(cluster_key, cluster),
     )
     with closing(bus.cluster()) as kafka:
@@ -257,7 +258,8 @@ def read_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
     """Return the cluster's settings, whatever its topics are like now.
 
     Raises NotInitialisedError where there is no frontier record, OtherClusterError if it is another
-    cluster's, TopicMismatchError if this program does not know its rules.
+    cluster's, VirtualClusterError if its time is of the other kind than this program's,
+    TopicMismatchError if this program does not know its rules.
     """
     names = topic_names(prefix)
     seen = last_frontier(bus, names.frontier, timeout_ms)
@@ -270,6 +272,7 @@ def read_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenF
         )
     settings = seen.record.settings
     _refuse_other_cluster(settings, cluster)
+    refuse_other_time(settings)
     if settings.rules_version not in RULES_KNOWN:
         raise TopicMismatchError(
             f"the cluster uses ingest rules version {settings.rules_version}, this program knows "

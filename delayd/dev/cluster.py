@@ -15,13 +15,21 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from delayd.cluster.connect import open_bus
+from delayd.dev.advancing import ADVANCE_TIMEOUT_S, Advanced, advance
 from delayd.dev.folder import ClusterFolder, cluster_key_file
 from delayd.dev.interrupts import interrupts_ignored
-from delayd.dev.nodes import CLUSTER_NAME, api_token_file, master_of
+from delayd.dev.nodes import (
+    CLUSTER_NAME,
+    api_token_file,
+    master_of,
+    virtual_time_file,
+    virtual_variables,
+)
 from delayd.dev.parts import Kind, LocalClusterError, Part, State
 from delayd.dev.processes import is_stopped, send, wait_until_gone, wait_until_stopped
 from delayd.dev.startup import ClusterOptions, start_again, start_everything
 from delayd.dev.supervision import end_processes, start_part, wait_until_answering
+from delayd.runtime.virtual_time import VirtualTime
 
 LOCK_TIMEOUT_S = 30.0  # longer than any change but `up`
 KILL_TIMEOUT_MS = 10_000  # the kernel frees a large heap in well under a second
@@ -30,7 +38,8 @@ STOP_TIMEOUT_MS = 40_000  # a node may finish its step and hand over; a broker m
 
 
 class Report(TypedDict):
-    """The cluster now. `master` is the name of the node that delivers, or None.
+    """The cluster now. `master` is the name of the node that delivers, or None; `virtual_ms` what
+    time it is in a virtual cluster (Unix ms), None if its clock is real.
 
     Each part has a `name`, a `pid` (None: it is dead) and where it is: a broker its `address`
     (`host:port`), etcd the `url` for clients, a node the URL of its `admin` port and its `data`.
@@ -42,6 +51,7 @@ class Report(TypedDict):
     dir: str
     nodes: list[dict[str, Any]]
     master: str | None
+    virtual_ms: int | None
 
 
 class LocalCluster:
@@ -112,7 +122,22 @@ class LocalCluster:
             found["DELAYD_API_TOKEN"] = token.read_text()
         for node in self._folder.state().of(Kind.NODE)[:1]:
             found["DELAYD_API"] = f"{node.address}/v1"
-        return found
+        return found | virtual_variables(self.directory)
+
+    def advance(
+        self, by_ms: int, *, at_once: bool = False, timeout_s: float = ADVANCE_TIMEOUT_S
+    ) -> Advanced:
+        """Let so much time pass in a virtual cluster. See `delayd.dev.advancing.advance`."""
+        state = self._folder.state()
+        if not virtual_time_file(self.directory).exists():
+            raise LocalClusterError(
+                f"the clock of the cluster in {self.directory} is real",
+                remedy="make a cluster whose clock is not: "
+                + self._folder.command("up --virtual --fresh"),
+            )
+        virtual = VirtualTime(virtual_time_file(self.directory))
+        with self._folder.lock(timeout_s=LOCK_TIMEOUT_S):
+            return advance(state, virtual, by_ms, at_once=at_once, timeout_s=timeout_s)
 
     def command(self, words: str) -> str:
         """Return the `delayd dev` command that a person types for this cluster."""
@@ -129,7 +154,11 @@ class LocalCluster:
         kept = self._folder.kept()
         if kept is None:
             return None
-        return ClusterOptions(nodes=len(kept.of(Kind.NODE)), brokers=len(kept.of(Kind.BROKER)))
+        return ClusterOptions(
+            nodes=len(kept.of(Kind.NODE)),
+            brokers=len(kept.of(Kind.BROKER)),
+            virtual=virtual_time_file(self.directory).exists(),
+        )
 
     def up(self, *, fresh: bool = True) -> Report:
         """Start everything, and return when a master delivers. If this fails, nothing is left
@@ -166,6 +195,12 @@ class LocalCluster:
     def _fitting(self) -> State | None:
         """Return the cluster that is kept here, if there is one, and if it is as was asked."""
         kept, asked = self.kept(), self._options
+        if kept is not None and kept.virtual != asked.virtual:
+            raise LocalClusterError(
+                f"{self.directory} keeps a cluster whose clock is "
+                f"{'virtual' if kept.virtual else 'real'}",
+                remedy="give another folder with --dir, or remove its data with --fresh",
+            )
         if kept is not None and (kept.nodes, kept.brokers) != (asked.nodes, asked.brokers):
             raise LocalClusterError(
                 f"{self.directory} keeps a cluster with --nodes {kept.nodes} "
@@ -269,6 +304,7 @@ def _report_of(state: State, directory: str) -> Report:
         return {"name": part.name, "pid": pid, **where}
 
     [etcd] = state.of(Kind.ETCD)
+    file = virtual_time_file(Path(directory))
     return Report(
         bootstrap=state.bootstrap,
         brokers=[living(part, address=part.address) for part in state.of(Kind.BROKER)],
@@ -278,4 +314,5 @@ def _report_of(state: State, directory: str) -> Report:
             living(part, admin=part.address, data=str(part.data)) for part in state.of(Kind.NODE)
         ],
         master=master_of(state),
+        virtual_ms=VirtualTime(file).now_ms() if file.exists() else None,
     )

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from delayd.dev.advancing import ADVANCE_TIMEOUT_S, text_of
 from delayd.dev.batch import COUNT_MAX
 from delayd.dev.cluster import LocalCluster, Report
 from delayd.dev.demo import ORDERS_MIN, SECONDS_MIN, run_demo
@@ -25,6 +26,9 @@ from delayd.dev.drawing import summary
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.kafka import HEAP_MB
 from delayd.dev.startup import ClusterOptions
+from delayd.request.reasons import RefusedError
+from delayd.request.times import delay_ms_of
+from delayd.runtime.virtual_time import VARIABLE
 from replication.settings import SHARDS_MAX
 
 app = typer.Typer(
@@ -83,6 +87,13 @@ def up(
             help="Of a new cluster: parts of its buffer with masters of their own.",
         ),
     ] = 1,
+    virtual: Annotated[
+        bool,
+        typer.Option(
+            "--virtual",
+            help="Its clock is moved by `delayd dev advance`. Default: as before, or a real one.",
+        ),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Remove the data of the folder's last cluster first.")
     ] = False,
@@ -93,7 +104,7 @@ def up(
     A cluster that was brought down goes on with its data. The first start fetches Kafka (44 MB)
     into DELAYD_CACHE (default: the virtual environment). Ctrl-C leaves nothing running.
 
-    Example: delayd dev up --nodes 3 --brokers 3
+    Examples: delayd dev up --nodes 3 --brokers 3; delayd dev up --virtual --nodes 1
     """
     usual = ClusterOptions()
     if not fresh:
@@ -102,6 +113,7 @@ def up(
         nodes=usual.nodes if nodes is None else nodes,
         brokers=usual.brokers if brokers is None else brokers,
         shards=shards,
+        virtual=virtual or usual.virtual,
     )
     with interrupts_raised(), _progress_display() as progress:
         cluster = LocalCluster(directory, options, progress=progress)
@@ -117,9 +129,46 @@ def env(directory: Directory) -> None:
 
     Example: eval "$(delayd dev env)"
     """
-    cluster = LocalCluster(directory)
-    for name, value in cluster.variables().items():
+    variables = LocalCluster(directory).variables()
+    if VARIABLE in os.environ and VARIABLE not in variables:
+        typer.echo(f"unset {VARIABLE}")
+    for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@app.command("advance")
+def advance_clock(
+    directory: Directory,
+    by: Annotated[str, typer.Argument(help="How much time passes: 10s, 5m, 2h or 30d.")],
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once",
+            help="Let it pass at one stroke: what is due meanwhile is late, and may expire.",
+        ),
+    ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds to wait at most.")
+    ] = ADVANCE_TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Let time pass in a cluster that was made with --virtual, and deliver what is due on the way.
+
+    The clock goes from one second in which something is due to the next one. The command returns
+    when all that was due has been delivered.
+
+    Example: delayd dev advance 30d
+    """
+    try:
+        by_ms = delay_ms_of(by)
+    except RefusedError as error:
+        raise typer.BadParameter(f"{by[:80]!a} is no duration", param_hint="BY") from error
+    cluster = LocalCluster(directory)
+    done = cluster.advance(by_ms, at_once=at_once, timeout_s=timeout_s)
+    if as_json:
+        typer.echo(json.dumps({"now_ms": done.now_ms, "stops": done.stops}))
+        return
+    typer.echo(f"it is {text_of(done.now_ms)} in the cluster; all that was due is delivered")
 
 
 @app.command()
@@ -266,3 +315,5 @@ def _show(report: Report, cluster: LocalCluster, *, as_json: bool) -> None:
     console = Console()
     console.print(table)
     console.print(f"folder: {report['dir']}", soft_wrap=True)
+    if (virtual_ms := report["virtual_ms"]) is not None:
+        console.print(f"its clock is virtual: it is {text_of(virtual_ms)}", soft_wrap=True)

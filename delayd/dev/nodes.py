@@ -17,6 +17,7 @@ from delayd.config.api_tokens import Scope, digest_of
 from delayd.config.security import Security
 from delayd.dev.parts import Kind, Part, State
 from delayd.dev.ports import LOOPBACK
+from delayd.runtime.virtual_time import VARIABLE
 
 CLUSTER_NAME = "dev"
 NODE_VARIABLES = frozenset(
@@ -25,6 +26,7 @@ NODE_VARIABLES = frozenset(
         *("CLUSTER", "NODE", "PREFIX", "BOOTSTRAP", "ETCD"),
         *("CLUSTER_KEY", "CLUSTER_KEY_FILE", "DATA_DIR", "ADMIN_HOST", "ADMIN_PORT"),
         *("ADMIN_ADVERTISED", "API_TOKENS_FILE", "API_ANONYMOUS_READS", "API_REQUESTS_PER_S"),
+        VARIABLE.removeprefix("DELAYD_"),
         *(key.upper() for key in Security.model_fields),
     )
 )
@@ -82,6 +84,19 @@ def plan_node(
         data=data,
         log=directory / "logs" / f"{name}.log",
     )
+
+
+def virtual_time_file(directory: Path) -> Path:
+    """Return the file of a virtual cluster that says what time it is in it. It lies with the data:
+    what was stored by it is worth nothing without."""
+    return directory / "data" / "virtual-time.json"
+
+
+def virtual_variables(directory: Path) -> dict[str, str]:
+    """Return what a process of the cluster in this folder needs in its environment to live in the
+    time of it; nothing if that is real."""
+    file = virtual_time_file(directory)
+    return {VARIABLE: str(file)} if file.exists() else {}
 
 
 def api_tokens_file(directory: Path) -> Path:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from delayd.bus.confluent import ConfluentBus
 from delayd.cluster.topics import create_topics
@@ -17,16 +18,30 @@ from delayd.dev.etcd import plan_etcd
 from delayd.dev.folder import CONTENTS, cluster_key_file
 from delayd.dev.jars import JARS_EXPECTED, KAFKA_VERSION, kafka_jars
 from delayd.dev.kafka import BrokerPorts, Kafka, is_formatted, plan_kafka
-from delayd.dev.nodes import CLUSTER_NAME, master_of, plan_node, write_api_token
+from delayd.dev.nodes import (
+    CLUSTER_NAME,
+    master_of,
+    plan_node,
+    virtual_time_file,
+    virtual_variables,
+    write_api_token,
+)
 from delayd.dev.parts import Kind, LocalClusterError, Part, State, last_words
 from delayd.dev.ports import pick_ports
 from delayd.dev.processes import spawn, wait_until_gone
 from delayd.dev.supervision import environment_for, start_part, wait_for, wait_until_answering
 from delayd.runtime.java import find_java
+from delayd.runtime.virtual_time import VirtualTime
 from replication.settings import RETRY_DELAYS_MS, RULES_VERSION
 
 FORMAT_TIMEOUT_S = 60.0  # 0.8 s on an idle machine
 MASTER_TIMEOUT_S = 90.0
+VIRTUAL_NODE_SETTINGS: Final[Mapping[str, object]] = {
+    "idle_step_interval_ms": 100,
+    "checkpoint_interval_ms": 100,
+}
+"""How soon after the clock was moved the master's `now` follows (`replication.now`), and how soon a
+listing shows what is pending: each moment to which the clock is moved waits for both."""
 PARTITIONS = 4
 """Of the buffer, or the next multiple of the number of shards."""
 
@@ -44,6 +59,8 @@ class ClusterOptions:
     node_settings: Mapping[str, object] = field(default_factory=dict)
     shards: int = 1
     """Of the delayd cluster, when it is made."""
+    virtual: bool = False
+    """A test moves its clock (`delayd.dev.advancing`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,10 @@ def start_everything(
     If this raises, the caller ends what was started.
     """
     servers = plan_servers(directory, options, progress=progress)
+    settings = options.node_settings
+    if options.virtual:
+        VirtualTime.create(virtual_time_file(directory))
+        settings = {**VIRTUAL_NODE_SETTINGS, **settings}
     nodes = [
         plan_node(
             directory,
@@ -76,11 +97,20 @@ def start_everything(
             bootstrap=State(servers.kafka.brokers).bootstrap,
             etcd_url=servers.etcd.address,
             cluster_key=servers.cluster_key,
-            settings=options.node_settings,
+            settings=settings,
+            env=virtual_variables(directory),
         )
         for number in range(1, options.nodes + 1)
     ]
-    start_planned(directory, servers, nodes, shards=options.shards, save=save, progress=progress)
+    start_planned(
+        directory,
+        servers,
+        nodes,
+        shards=options.shards,
+        virtual=options.virtual,
+        save=save,
+        progress=progress,
+    )
 
 
 def plan_servers(
@@ -126,6 +156,7 @@ def start_planned(
     retry_delays_ms: tuple[int, ...] = RETRY_DELAYS_MS,
     rules_version: int | None = None,
     shards: int = 1,
+    virtual: bool = False,
     save: Callable[[State], None],
     progress: Callable[[str], None] = lambda _sentence: None,
 ) -> None:
@@ -155,6 +186,7 @@ def start_planned(
         cluster_key=servers.cluster_key,
         partitions=shards * -(-PARTITIONS // shards),
         shards=shards,
+        virtual=virtual,
         retry_delays_ms=retry_delays_ms,
         rules_version=RULES_VERSION if rules_version is None else rules_version,
     )

@@ -1,8 +1,10 @@
 """The one door to the clocks of this machine.
 
 Wall time is for due times and for people; monotonic time drives leases, deadlines and waits.
-Nothing else in delayd calls `time` or `datetime.now`. `DELAYD_CLOCK_OFFSET_MS` shifts wall time
-(never monotonic time): the chaos tests use it to give one node a wrong clock.
+Nothing else in delayd calls `time` or `datetime.now`, but the file of virtual time. That maps the
+wall time of a process that belongs to a virtual cluster (`delayd.runtime.virtual_time`), and
+`DELAYD_CLOCK_OFFSET_MS` shifts it: the chaos tests use it to give one node a wrong clock. Monotonic
+time is always real.
 """
 
 import os
@@ -10,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+from delayd.runtime.virtual_time import real_now_ms, virtual_time_of
 
 
 class Clock(Protocol):
@@ -26,21 +30,36 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clocks."""
+    """The clocks of this process: real ones, unless its cluster is virtual."""
 
     def __init__(self, offset_ms: int | None = None) -> None:
         if offset_ms is None:
             offset_ms = int(os.environ.get("DELAYD_CLOCK_OFFSET_MS", "0"))
         self._offset_ms = offset_ms
+        self._virtual = virtual_time_of(os.environ)
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self._offset_ms
+        real_ms = real_now_ms()
+        if self._virtual is not None:
+            real_ms = self._virtual.virtual_ms(real_ms)
+        return real_ms + self._offset_ms
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+
+def is_virtual() -> bool:
+    """Return whether this process belongs to a virtual cluster."""
+    return virtual_time_of(os.environ) is not None
+
+
+def cluster_ms(real_ms: int) -> int:
+    """Return what time it was in this process's cluster at a real time that has passed, Unix ms."""
+    virtual = virtual_time_of(os.environ)
+    return real_ms if virtual is None else virtual.virtual_ms(real_ms)
 
 
 def wait_until(condition: Callable[[], bool], timeout_ms: int, poll_ms: int = 50) -> bool:

@@ -16,7 +16,7 @@ PACKAGES = ("replication", "delayd")
 
 DOORS: dict[str, tuple[str, ...]] = {
     # The client runs in its user's process and waits there, by that process's clock.
-    "time": ("delayd.runtime.clock", "delayd.client"),
+    "time": ("delayd.runtime.clock", "delayd.runtime.virtual_time", "delayd.client"),
     # The bench measures against the bare driver. The audit reads in Spark's processes, ranges at a
     # time, and shares no code with what it judges.
     "confluent_kafka": (

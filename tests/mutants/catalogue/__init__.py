@@ -27,6 +27,7 @@ from mutants.catalogue.steps import STEPS
 from mutants.catalogue.storage import STORAGE
 from mutants.catalogue.takeover import TAKEOVER
 from mutants.catalogue.upgrades import UPGRADES
+from mutants.catalogue.virtual_time import VIRTUAL_TIME
 from mutants.catalogue.wishes import WISHES
 from mutants.mutant import Mutant
 
@@ -58,6 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PAUSES,
     *OF_TARGETS,
     *SHARDS,
+    *VIRTUAL_TIME,
     *IMPORTING,
 )
 """In the order of docs/design/mutants.md."""
