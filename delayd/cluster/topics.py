@@ -104,8 +104,8 @@ def create_topics(
 
     A cluster that exists keeps its settings, its key too: compare with `cluster_key.check_key`.
     `naming` and `virtual` are of a new one; `rules_version` is older in tests only. With
-    `adopt_buffer` a buffer may hold records: all will be delivered. FrontierError if topics were used
-    and no record says how far; ConfigError, TopicMismatchError, KafkaUnreachableError, ProducerError.
+    `adopt_buffer` a buffer may hold records: all are delivered. FrontierError if topics were used
+    and no record says how far; ConfigError, TopicMismatchError, ProducerError, and others of Kafka.
     """
     names = topic_names(prefix)
     refuse_weak_key(cluster_key)

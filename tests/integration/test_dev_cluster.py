@@ -42,7 +42,7 @@ def test_status_has_exactly_the_promised_shape(cluster: LocalCluster) -> None:
     answer = delayd("dev", "status", "--json", "--dir", str(cluster.directory))
 
     report = json.loads(answer.stdout)
-    assert list(report) == ["bootstrap", "brokers", "etcd", "dir", "nodes", "master"]
+    assert list(report) == ["bootstrap", "brokers", "etcd", "dir", "nodes", "master", "virtual_ms"]
     assert [list(broker) for broker in report["brokers"]] == [["name", "pid", "address"]]
     assert list(report["etcd"]) == ["name", "pid", "url"]
     assert report["bootstrap"] == report["brokers"][0]["address"]
