@@ -48,7 +48,7 @@ def test_status_has_exactly_the_promised_shape(cluster: LocalCluster) -> None:
     assert report["bootstrap"] == report["brokers"][0]["address"]
     assert report["dir"] == str(cluster.directory)
     assert report["nodes"] == []
-    assert report["master"] is None
+    assert report["master"] is None and report["virtual_ms"] is None
 
 
 def test_a_second_up_is_refused_and_says_how_to_end_the_first(cluster: LocalCluster) -> None:
