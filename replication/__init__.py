@@ -31,7 +31,8 @@ the difference. R, beside them, is the last offset that steps wrote to each buff
     resharding.py      more shards, or fewer: what becomes of their frontiers
     smoothing.py       when a message may go out whose target takes only so many a second, or is
                        paused (holds.py: what orders make of that; drain.py: how a pause ends)
-    quotas.py          when a topic has as many pending messages as it may, and what is refused
+    quotas.py          when a topic has as many pending messages as it may, or gets as many requests
+                       a second, and what is refused
     now.py             the time by which a step may deliver
     pause.py           how long a master waits that has nothing to deliver
     election.py        which node tries to be master (election_facts.py: its facts and orders;

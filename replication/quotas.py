@@ -1,17 +1,21 @@
-"""Quotas of target topics: how many messages may be pending for one, and when it is full.
+"""Quotas of target topics: how many messages may be pending for one, how many requests a second
+are taken for it, and when it is full.
 
 An operator's order sets a *quota*: the step that passes it puts it into the frontier record, so
-every successor knows it. Each step looks how many messages are pending for the topic. When these
-are as many as the quota says, the step writes a *gate* into every partition of the buffer, in its
-own transaction: the topic is full. Ingest refuses what would add a message to it behind that
-record, until a gate says that it is open again. So a step decides when, and the log alone says
-which requests that hits: all replicas agree.
+every successor knows it. Each step looks how many messages are pending for the topic, and how many
+requests were taken for it lately. When these are as many as the quota says, the step writes a
+*gate* into every partition of the buffer, in its own transaction: the topic is full. Ingest refuses
+what would add a message to it behind that record, until a gate says that it is open again. So a
+step decides when, and the log alone says which requests that hits: all replicas agree.
 
-    pending >= max_pending      full
-    pending <= opens_at(..)     open again: a tenth of the quota is free
+    pending >= max_pending              full
+    pending <= opens_at(max_pending)    open again: a tenth of the quota is free
+    taken >= rate * RATE_WINDOW_S       full, and open again likewise
 
 Pending is what the wheel of the master counts, in the seconds that the lane of the topic has not
-passed (`delayd.wheel.counts`). No number is carried from step to step, so none can drift.
+passed (`delayd.wheel.counts`). Taken is what was appended in the RATE_WINDOW_S seconds that end
+with the second of the step, as far as the master has ingested it
+(`delayd.node.replica.request_rates`). No number is carried from step to step, so none can drift.
 
 Not here: the records of orders and gates (`delayd.request.quotas`), which requests a gate refuses
 (`delayd.request.parser`). Pure: times are Unix ms, by the step's `now`.
@@ -21,12 +25,25 @@ Source: docs/design/quotas.md.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+SECOND_MS: Final = 1_000
+
 QUOTAS_MAX: Final = 100
 """Topics that may have a quota: each is in every frontier record, 60 bytes, and each step counts
 its messages."""
 
 MAX_PENDING_MAX: Final = 1_000_000_000
 """The largest quota."""
+
+RATE_MAX: Final = 1_000_000
+"""The largest rate, in requests a second."""
+
+RATE_WINDOW_S: Final = 10
+"""Over so many seconds a rate is a mean: a sender may send what it allows for all of them at
+once."""
+
+PENDING: Final = 1
+RATE: Final = 2
+"""The limits of a quota; a number that says which of them a topic is over is their sum."""
 
 AGAIN_MS: Final = 5 * 60 * 1000
 """How often the gates of a full topic are written anew: a node that begins at a trimmed log knows
@@ -36,8 +53,18 @@ FREE_SHARE: Final = 10
 """A topic that was full is open once this part of its quota is free, at least one message. So it is
 not opened and closed at each step."""
 
-Full: TypeAlias = Mapping[int, Mapping[str, int]]
-"""By partition of the buffer: topics that take no more there, with their quotas."""
+
+class Shut(NamedTuple):
+    """Why requests for a topic are refused."""
+
+    limit: int
+    """PENDING or RATE."""
+    most: int
+    """What the quota says: messages, or requests a second."""
+
+
+Full: TypeAlias = Mapping[int, Mapping[str, Shut]]
+"""By partition of the buffer: topics that take no more there, and why."""
 
 NO_FULL: Final[Full] = {}
 """Nowhere is a topic full."""
@@ -50,13 +77,21 @@ class QuotaOrder(NamedTuple):
     at_ms: int
     """When it was given."""
     max_pending: int
-    """0: the topic has no quota any more."""
+    """0: any number of messages may be pending."""
+    rate: int = 0
+    """Requests a second; 0: any number. With neither the topic has no quota any more."""
+
+    @property
+    def is_end(self) -> bool:
+        """Return whether the topic has no quota any more."""
+        return self.max_pending == 0 and self.rate == 0
 
 
 class Quota(NamedTuple):
-    """A topic of which only so many messages may be pending."""
+    """A topic of which only so many messages may be pending, or sent in a time."""
 
     max_pending: int
+    """0: any number."""
     pending: int
     """As the last step has counted them."""
     offset: int
@@ -65,6 +100,23 @@ class Quota(NamedTuple):
     """`now` of the step that closed it; 0 while it is open."""
     written_ms: int
     """`now` of the step that last wrote that it is full; 0 while it is open."""
+    rate: int = 0
+    """Requests a second; 0: any number."""
+    taken: int = 0
+    """Requests in the last RATE_WINDOW_S, as the last step has counted them; 0 without a rate."""
+    over: int = 0
+    """The limits that it is over; 0 while it is open."""
+
+    @property
+    def taken_max(self) -> int:
+        """Return how many requests are taken in RATE_WINDOW_S; 0: any number."""
+        return self.rate * RATE_WINDOW_S
+
+    @property
+    def shut(self) -> Shut | None:
+        """Return why requests are refused; None if they are not. Of both limits it names the
+        pending messages: what is over their number stays so for longer."""
+        return shut_of(self.over, self.max_pending, self.rate)
 
     @property
     def is_full(self) -> bool:
@@ -78,56 +130,99 @@ class Gate(NamedTuple):
     topic: str
     at_ms: int
     """`now` of the step."""
-    is_full: bool
+    over: int
+    """The limits that the topic is over; 0 of one that is open."""
     pending: int
     """What the step has counted."""
     max_pending: int
-    """The quota; 0 of a topic that has none any more."""
+    """0: any number."""
+    taken: int = 0
+    """What the step has counted."""
+    rate: int = 0
+    """0: any number. A topic with neither limit has no quota any more."""
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether requests are refused behind it."""
+        return self.over > 0
+
+    @property
+    def shut(self) -> Shut | None:
+        """Return why requests are refused behind it; None if they are not."""
+        return shut_of(self.over, self.max_pending, self.rate)
 
 
-def opens_at(max_pending: int) -> int:
-    """Return how many messages may be pending when a full topic is opened."""
-    return max_pending - max(1, max_pending // FREE_SHARE)
+def opens_at(most: int) -> int:
+    """Return how many messages may be pending, or requests were taken, when a full topic is
+    opened."""
+    return most - max(1, most // FREE_SHARE)
+
+
+def rate_since_ms(now_ms: int) -> int:
+    """Return from which append time on a step at `now_ms` counts requests."""
+    return (now_ms // SECOND_MS - RATE_WINDOW_S + 1) * SECOND_MS
+
+
+def shut_of(over: int, max_pending: int, rate: int) -> Shut | None:
+    """Return why a topic that is over these limits takes no more; None if it is over none."""
+    if over & PENDING:
+        return Shut(PENDING, max_pending)
+    return Shut(RATE, rate) if over & RATE else None
+
+
+def over_of(quota: Quota) -> int:
+    """Return the limits that a topic is over, whose quota says what was counted, and what it was
+    over before."""
+    over = 0
+    for limit, most, used in (
+        (PENDING, quota.max_pending, quota.pending),
+        (RATE, quota.taken_max, quota.taken),
+    ):
+        if most and (used >= most or (quota.over & limit and used > opens_at(most))):
+            over |= limit
+    return over
 
 
 def obey(quotas: Mapping[str, Quota], order: QuotaOrder, offset: int) -> dict[str, Quota]:
     """Return the quotas after a step has passed an order, which stands at this offset. One about
     one topic more than QUOTAS_MAX changes nothing."""
     after, known = dict(quotas), quotas.get(order.topic)
-    if order.max_pending == 0:
+    if order.is_end:
         after.pop(order.topic, None)
     elif known is not None:
-        after[order.topic] = known._replace(max_pending=order.max_pending, offset=offset)
+        limits = {"max_pending": order.max_pending, "rate": order.rate}
+        after[order.topic] = known._replace(**limits, offset=offset)
     elif len(quotas) < QUOTAS_MAX:
-        after[order.topic] = Quota(order.max_pending, 0, offset, 0, 0)
+        after[order.topic] = Quota(order.max_pending, 0, offset, 0, 0, order.rate)
     return after
 
 
 def full_after(full: Full, partition: int, gate: Gate) -> Full:
-    """Return the topics that are full behind a gate, with their quotas, by partition."""
+    """Return the topics that are full behind a gate, and why, by partition."""
     topics = dict(full.get(partition, {}))
-    if gate.is_full:
-        topics[gate.topic] = gate.max_pending
+    if gate.shut is not None:
+        topics[gate.topic] = gate.shut
     else:
         topics.pop(gate.topic, None)
     others = {number: there for number, there in full.items() if number != partition}
     return {**others, partition: topics} if topics else others
 
 
-def full_lines(full: Full) -> tuple[tuple[int, str, int], ...]:
-    """Return topics that are full as a checkpoint has them: partition, topic and quota of each."""
+def full_lines(full: Full) -> tuple[tuple[int, str, int, int], ...]:
+    """Return topics that are full as a checkpoint has them: partition, topic, and the two numbers
+    of `Shut`, of each."""
     return tuple(
-        (partition, topic, max_pending)
+        (partition, topic, *shut)
         for partition, topics in sorted(full.items())
-        for topic, max_pending in sorted(topics.items())
+        for topic, shut in sorted(topics.items())
     )
 
 
-def full_of(lines: Iterable[tuple[int, str, int]]) -> Full:
+def full_of(lines: Iterable[tuple[int, str, int, int]]) -> Full:
     """Invert `full_lines`."""
-    full: dict[int, dict[str, int]] = {}
-    for partition, topic, max_pending in lines:
-        full.setdefault(partition, {})[topic] = max_pending
+    full: dict[int, dict[str, Shut]] = {}
+    for partition, topic, *shut in lines:
+        full.setdefault(partition, {})[topic] = Shut(*shut)
     return full
 
 
@@ -146,18 +241,27 @@ class Quotas:
         """Return the topics that have a quota."""
         return self._quotas.keys()
 
-    def count(self, pending: Mapping[str, int], now_ms: int) -> list[Gate]:
-        """Note how many messages are pending for each topic, and return the gates to write."""
+    @property
+    def rated(self) -> list[str]:
+        """Return the topics that have a rate."""
+        return [topic for topic, quota in self._quotas.items() if quota.rate]
+
+    def count(
+        self, pending: Mapping[str, int], taken: Mapping[str, int], now_ms: int
+    ) -> list[Gate]:
+        """Note how many messages are pending for each topic, and how many requests were taken for
+        each that has a rate; return the gates to write."""
         gates = []
         for topic, quota in self._quotas.items():
-            after = quota._replace(pending=pending[topic])
-            if quota.is_full and after.pending <= opens_at(quota.max_pending):
+            counted = quota._replace(pending=pending[topic], taken=taken.get(topic, 0))
+            after = counted._replace(over=over_of(counted))
+            if after.over == 0:
                 after = after._replace(full_ms=0, written_ms=0)
-            elif not quota.is_full and after.pending >= quota.max_pending:
+            elif not quota.is_full:
                 after = after._replace(full_ms=now_ms, written_ms=now_ms)
-            elif quota.is_full and now_ms >= quota.written_ms + AGAIN_MS:
+            elif now_ms >= quota.written_ms + AGAIN_MS:
                 after = after._replace(written_ms=now_ms)
-            is_same = after.written_ms == quota.written_ms
+            is_same = after.written_ms == quota.written_ms and after.shut == counted.shut
             self._quotas[topic] = after
             if not is_same or self._is_unsure:
                 gates.append(_gate(topic, after, now_ms))
@@ -172,7 +276,7 @@ class Quotas:
         self._quotas = obey(self._quotas, order, offset)
         if before is None or order.topic in self._quotas:
             return []
-        return [Gate(order.topic, now_ms, False, before.pending, 0)]
+        return [Gate(order.topic, now_ms, 0, before.pending, 0, before.taken)]
 
     def after(self) -> dict[str, Quota]:
         """Return the quotas that a successor must know."""
@@ -180,4 +284,5 @@ class Quotas:
 
 
 def _gate(topic: str, quota: Quota, now_ms: int) -> Gate:
-    return Gate(topic, now_ms, quota.is_full, quota.pending, quota.max_pending)
+    numbers = quota.pending, quota.max_pending, quota.taken, quota.rate
+    return Gate(topic, now_ms, quota.over, *numbers)

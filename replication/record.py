@@ -27,8 +27,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 of topics with a rate (`replication.smoothing`); absent where there is none
     holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
                 (`replication.holds`); absent where there is none
-    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms]} of topics that have
-                one (`replication.quotas`); absent where there is none
+    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms, rate, taken, over]}
+                of topics that have one (`replication.quotas`); absent where there is none
     rest_ms     no step passes this time: shards come to rest (`replication.resharding`); absent
                 where none does
     resharding  how many shards the cluster is to have: nobody goes on from this record; absent

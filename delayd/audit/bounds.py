@@ -27,12 +27,15 @@ class LoggedQuota(NamedTuple):
     partition: int
     offset: int
     kind: str
-    """limit, full or open."""
+    """limit, full, fast or open."""
     topic: str
     at_ms: int
     pending: int
     """What a gate's step has counted."""
     max_pending: int
+    taken: int
+    """What a gate's step has counted."""
+    rate: int
 
 
 class ShardCut(NamedTuple):

@@ -266,7 +266,7 @@ FRONTIERS: Final = _table(
     digest=_LONG,
     flaw=_TEXT,  # why it is no frontier record
     holds=MapType(_TEXT, ArrayType(_LONG)),  # by target: [since_ms, until_ms, rate, offset]
-    # by target: [max_pending, pending, offset, full_ms, written_ms]
+    # by target: [max_pending, pending, offset, full_ms, written_ms, rate, taken, over]
     quotas=MapType(_TEXT, ArrayType(_LONG)),
 )
 
@@ -293,15 +293,23 @@ ORDERS: Final = _table(home=_INT, at=_LONG, about=_TEXT, ends_ms=_LONG, wanted_r
 resume), and the rate, 0 if it stays as it is."""
 
 SAID: Final = _table(
-    home=_INT, at=_LONG, kind=_TEXT, about=_TEXT, at_ms=_LONG, counted=_LONG, most=_LONG
+    home=_INT, at=_LONG, kind=_TEXT, about=_TEXT, at_ms=_LONG, counted=_LONG, most=_LONG, pace=_LONG
 )
-"""Orders about quotas, and gates: their place in the buffer, limit, full or open, the target, their
-own time, what the step has counted, and the quota."""
+"""Orders about quotas, and gates: their place in the buffer, limit, full, fast or open, the target,
+their own time, what the step has counted, the quota, and the rate."""
 
 GATES: Final = _table(
-    about=_TEXT, kind=_TEXT, at_ms=_LONG, counted=_LONG, most=_LONG, places=_INT, at=_LONG
+    about=_TEXT,
+    kind=_TEXT,
+    at_ms=_LONG,
+    counted=_LONG,
+    taken=_LONG,
+    is_end=_BOOL,
+    places=_INT,
+    at=_LONG,
 )
-"""What one step says of a target: in how many partitions, and where at last."""
+"""What one step says of a target: messages pending, requests taken, whether its quota has ended, in
+how many partitions, and where at last."""
 
 REFUSALS: Final = _table(full_in=_INT, full_of=_TEXT, full_from=_LONG, full_to=_LONG)
 """Where a target is full: the offsets of the gates between which, of a partition; the last one null

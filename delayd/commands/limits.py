@@ -1,4 +1,5 @@
-"""`delayd limits`: how many messages may be pending for a target topic."""
+"""`delayd limits`: how many messages may be pending for a target topic, and how many requests a
+second are taken for it."""
 
 import json
 from typing import Annotated
@@ -8,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from delayd.cluster.connect import open_bus
-from delayd.cluster.limiting import limits_of, set_quota
-from delayd.cluster.ordering import Cluster
+from delayd.cluster.limiting import change_quota, limits_of, set_quota
 from delayd.cluster.topics import load_settings
 from delayd.commands.order_options import (
     TIMEOUT_S_DEFAULT,
@@ -21,42 +21,55 @@ from delayd.commands.order_options import (
 from delayd.commands.wording import limit_told, moment
 from delayd.config.cli_options import AsJson, Bootstrap, ClusterName, Config, Prefix
 from delayd.config.security import load_security
-from replication.quotas import MAX_PENDING_MAX, QuotaOrder
+from delayd.errors import ConfigError
+from delayd.request.grammar import number_of
+from replication.quotas import MAX_PENDING_MAX, RATE_MAX, RATE_WINDOW_S, Quota, QuotaOrder
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Limit how many messages are pending for a target topic.",
+    help="Limit how many messages are pending for a target topic, and how many a second are taken.",
 )
 
 
 @app.command("set")
 def set_limit(
     topic: Topic,
-    max_pending: Annotated[
-        int,
-        typer.Option(
-            "--max-pending",
-            min=1,
-            max=MAX_PENDING_MAX,
-            help="When as many messages are pending for it, requests are refused.",
-        ),
-    ],
     bootstrap: Bootstrap,
     cluster_key: ClusterKey,
+    max_pending: Annotated[
+        int | None,
+        typer.Option(
+            "--max-pending",
+            min=0,
+            max=MAX_PENDING_MAX,
+            help="When as many messages are pending for it, requests are refused; 0: any number.",
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            help=f"Requests a second, such as 100/s, as a mean of {RATE_WINDOW_S} s: what comes "
+            "faster is refused; 0: any number.",
+        ),
+    ] = None,
     cluster: ClusterName = "delayd",
     prefix: Prefix = "delayd-",
     config: Config = None,
     timeout_s: TimeoutS = TIMEOUT_S_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Limit how many messages are pending for a target. Over that, requests are refused.
+    """Limit how many messages are pending for a target, or come in a second. Over that, requests
+    are refused.
 
-    Repeat it with another number to change the limit.
+    Repeat it with another number to change a limit. The one that is not named stays as it is.
 
-    Example: delayd limits set orders --max-pending 1000000 --bootstrap 127.0.0.1:9092
+    Example: delayd limits set orders --max-pending 1000000 --rate 100/s --bootstrap 127.0.0.1:9092
     """
+    if max_pending is None and rate is None:
+        raise ConfigError("no limit is named", remedy="give --max-pending, --rate, or both")
     there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _give(there, topic, max_pending, as_json)
+    _show(topic, change_quota(there, topic, max_pending, _rate_of(rate)), as_json)
 
 
 @app.command("clear")
@@ -70,12 +83,12 @@ def clear(
     timeout_s: TimeoutS = TIMEOUT_S_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """End the limit of a target: any number of messages may be pending for it.
+    """End the limits of a target: any number of messages may be pending for it, and come.
 
     Example: delayd limits clear orders --bootstrap 127.0.0.1:9092
     """
     there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _give(there, topic, 0, as_json)
+    _show(topic, set_quota(there, QuotaOrder(topic, there.clock.wall_ms(), 0)), as_json)
 
 
 @app.command("list")
@@ -100,17 +113,31 @@ def list_limits(
     if not limits:
         typer.echo("no target has a limit")
         return
-    table = Table("target", "pending", "limit", "state", "full since")
+    table = Table("target", "pending", "limit", "a second", "limit", "state", "full since")
     for each in limits:
         since = "" if each["full_since_ms"] is None else moment(each["full_since_ms"])
-        counts = (f"{each['pending']:,}", f"{each['max_pending']:,}")
+        most = "" if each["max_pending"] is None else f"{each['max_pending']:,}"
+        counts = (f"{each['pending']:,}", most, "", "")
+        if each["rate"] is not None:
+            counts = (*counts[:2], f"{each['taken'] / RATE_WINDOW_S:,.1f}", f"{each['rate']:,}")
         table.add_row(each["topic"], *counts, each["state"], since)
     Console().print(table)
 
 
-def _give(there: Cluster, topic: str, max_pending: int, as_json: bool) -> None:
-    """Give an order, wait until it is obeyed, and show what it came to."""
-    quota = set_quota(there, QuotaOrder(topic, there.clock.wall_ms(), max_pending))
+def _rate_of(text: str | None) -> int | None:
+    """Return a rate in requests a second: `100/s` or `100`."""
+    if text is None:
+        return None
+    number = number_of(text.removesuffix("/s"))
+    if number is None or number > RATE_MAX:
+        raise ConfigError(
+            f"{text} is no rate", remedy=f"give requests a second, 1/s to {RATE_MAX}/s, 0 for none"
+        )
+    return number
+
+
+def _show(topic: str, quota: Quota | None, as_json: bool) -> None:
+    """Show what an order came to."""
     shown = limits_of({} if quota is None else {topic: quota})
     if as_json:
         typer.echo(json.dumps(shown[0] if shown else {"topic": topic, "state": "unlimited"}))

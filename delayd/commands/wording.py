@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from replication.quotas import RATE_WINDOW_S
+
 
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 dead letter`, `2 dead letters`."""
@@ -27,10 +29,17 @@ def moment(ms: int | None) -> str:
 
 def limit_told(limit: Mapping[str, Any]) -> str:
     """Return what is said of a target in the list `limits` of a report."""
-    used = f"{limit['topic']}: {limit['pending']:,} of {limit['max_pending']:,} messages pending"
+    counts = []
+    if limit["max_pending"] is not None:
+        counts.append(f"{limit['pending']:,} of {limit['max_pending']:,} messages pending")
+    if limit["rate"] is not None:
+        most = limit["rate"] * RATE_WINDOW_S
+        counts.append(f"{limit['taken']:,} of {most:,} requests in {RATE_WINDOW_S} s")
+    used = f"{limit['topic']}: {', '.join(counts)}"
     if limit["state"] == "full":
+        by = "rate" if limit["refused_by"] == "rate" else "pending messages"
         since = moment(limit["full_since_ms"])
-        return f"{used}; requests are refused as over-quota since {since}"
+        return f"{used}; requests are refused as over-quota since {since}, by its {by}"
     return used
 
 

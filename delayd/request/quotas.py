@@ -1,14 +1,16 @@
 """Quotas in the buffer: by these records an operator limits what is pending for a target topic, and
-the master says when the topic is full.
+how many requests are taken for it, and the master says when the topic is full.
 
     key      null
     value    null
-    headers  delayd-quota     limit/<at>/<max pending>/<topic>, an operator's order, or
-                              full/<at>/<pending>/<max pending>/<topic>, or open/..., the master's
+    headers  delayd-quota     limit/<at>/<max pending>/<rate>/<topic>, an operator's order, or
+                              full/<at>/<pending>/<max pending>/<taken>/<rate>/<topic>, or fast/...,
+                              or open/..., the master's
              delayd-proof     last: as of any internal record (`internal.py`)
 
-at is in Unix ms; a max pending of 0 is no quota. An order stands in the home of its topic
-(`replication.holds`), a gate in each partition. A copy of one is refused once it is
+at is in Unix ms; a max pending or a rate of 0 is no limit, both are no quota. Behind full too many
+messages are pending, and behind fast too many requests were taken. An order stands in the home of
+its topic (`replication.holds`), a gate in each partition. A copy of one is refused once it is
 ORDER_AGE_MS_MAX old.
 
 Since rules version 7: older ones refuse the header as unknown. Source: docs/design/quotas.md.
@@ -22,26 +24,39 @@ from delayd.request.internal import BufferRecord, check_proof, signed
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits
 from replication.holds import ORDER_AGE_MS_MAX, home_of
-from replication.quotas import MAX_PENDING_MAX, Gate, QuotaOrder
+from replication.quotas import (
+    MAX_PENDING_MAX,
+    PENDING,
+    RATE,
+    RATE_MAX,
+    RATE_WINDOW_S,
+    Gate,
+    QuotaOrder,
+)
 
 QUOTA: Final = "delayd-quota"
 """Alone it does not make a record internal: without a proof it is an unknown header."""
 
-_NUMBERS: Final = {"limit": 2, "full": 3, "open": 3}
+OPEN_KIND: Final = "open"
+SHUT_KINDS: Final = {PENDING: "full", RATE: "fast"}
+"""Of a gate behind which requests are refused, by the limit that is named to them."""
+_OVER: Final = {OPEN_KIND: 0} | {kind: limit for limit, kind in SHUT_KINDS.items()}
+_NUMBERS: Final = {"limit": 3} | dict.fromkeys(_OVER, 5)
 
 
 def quota_record(order: QuotaOrder, limits: RequestLimits) -> BufferRecord:
     """Return the record of an order."""
-    topic, at_ms, max_pending = order
-    text = f"limit/{at_ms}/{max_pending}/{topic}"
+    topic, at_ms, max_pending, rate = order
+    text = f"limit/{at_ms}/{max_pending}/{rate}/{topic}"
     return _record(home_of(topic, limits.partitions), text, limits)
 
 
 def gate_record(partition: int, gate: Gate, limits: RequestLimits) -> BufferRecord:
     """Return the record of a gate in this partition."""
-    topic, at_ms, is_full, pending, max_pending = gate
-    kind = "full" if is_full else "open"
-    return _record(partition, f"{kind}/{at_ms}/{pending}/{max_pending}/{topic}", limits)
+    topic, at_ms, _, *numbers = gate
+    kind = OPEN_KIND if gate.shut is None else SHUT_KINDS[gate.shut.limit]
+    text = "/".join([kind, *map(str, (at_ms, *numbers)), topic])
+    return _record(partition, text, limits)
 
 
 def _record(partition: int, text: str, limits: RequestLimits) -> BufferRecord:
@@ -76,6 +91,8 @@ def problem_of(order: QuotaOrder, limits: RequestLimits) -> str | None:
     """Return why an order would be refused wherever and whenever it stood; None if it is good."""
     if not 0 <= order.max_pending <= MAX_PENDING_MAX:
         return f"at most {MAX_PENDING_MAX} messages may be pending, and at least 1"
+    if not 0 <= order.rate <= RATE_MAX:
+        return f"a rate is at most {RATE_MAX} requests a second, and at least 1"
     return _problem_of_topic(order.topic, limits)
 
 
@@ -83,13 +100,19 @@ def refuse_full(request: Request, record: Record, limits: RequestLimits) -> None
     """Raise RefusedError for what would add a message to a topic that is full where it stands."""
     if request.topic is None:
         return
-    max_pending = limits.full.get(record.partition, {}).get(request.topic)
-    if max_pending is not None:
-        raise RefusedError(
-            Reason.OVER_QUOTA,
-            f"{max_pending} messages may be pending for {request.topic}, and as many were: send it"
-            " again later, or ask whoever runs delayd for a larger quota",
+    shut = limits.full.get(record.partition, {}).get(request.topic)
+    if shut is None:
+        return
+    why = f"{shut.most} messages may be pending for {request.topic}, and as many were"
+    if shut.limit == RATE:
+        why = (
+            f"{shut.most} requests a second are taken for {request.topic}, and as many came in the"
+            f" {RATE_WINDOW_S} s before"
         )
+    raise RefusedError(
+        Reason.OVER_QUOTA,
+        f"{why}: send it again later, or ask whoever runs delayd for a larger quota",
+    )
 
 
 def _problem_there(said: QuotaOrder | Gate, record: Record, limits: RequestLimits) -> str | None:
@@ -124,5 +147,5 @@ def _said_in(text: str) -> QuotaOrder | Gate | None:
         return None
     if kind == "limit":
         return QuotaOrder(topic, *numbers)
-    at_ms, pending, max_pending = numbers
-    return Gate(topic, at_ms, kind == "full", pending, max_pending)
+    at_ms, *numbers = numbers
+    return Gate(topic, at_ms, _OVER[kind], *numbers)

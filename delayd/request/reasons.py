@@ -170,8 +170,8 @@ class Reason(Enum):
     )
     OVER_QUOTA = (
         "over-quota",
-        "Wait until messages of the topic have gone out, or raise its quota (`delayd limits set`):"
-        " then redrive.",
+        "Wait until messages of the topic have gone out, or fewer requests come, or raise its quota"
+        " (`delayd limits set`): then redrive.",
     )
     UNREADABLE_BATCH = (
         "unreadable-batch",

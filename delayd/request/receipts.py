@@ -67,8 +67,9 @@ class Verdict(Enum):
     )
     OVER_QUOTA = (
         "over-quota",
-        "The target has as many pending messages as its quota allows: nothing was added or changed,"
-        " the request is a dead letter.",
+        "The target has as many pending messages, or gets as many requests a second, as its quota"
+        " allows (`detail` says which): nothing was added or changed, the request is a dead"
+        " letter.",
     )
     REJECTED = "rejected", "The request is a dead letter; `detail` has the reason."
     EXPIRED = "expired", "The message was no longer worth delivering; it is a dead letter."

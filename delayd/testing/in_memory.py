@@ -230,11 +230,12 @@ class InMemoryDelayd:
         """End the pause of a topic, as `delayd resume` does."""
         self._order(topic, 0, rate)
 
-    def limit(self, topic: str, max_pending: int) -> None:
-        """Limit how many messages are pending for a topic, as `delayd limits set` does: when as
-        many are, requests are refused as `over-quota`. 0 ends the limit, as `delayd limits clear`
-        does. ConfigError if it is no such number."""
-        order = QuotaOrder(topic, self.clock.now_ms, max_pending)
+    def limit(self, topic: str, max_pending: int = 0, *, rate: int = 0) -> None:
+        """Limit how many messages are pending for a topic, and how many requests a second are taken
+        for it, as a mean of 10 s, as `delayd limits set` does: over that, requests are refused as
+        `over-quota`. 0 is no limit; two of them end what there is, as `delayd limits clear` does.
+        ConfigError if it is no such number."""
+        order = QuotaOrder(topic, self.clock.now_ms, max_pending, rate)
         limits = RequestLimits.of(self._node.settings, CLUSTER_KEY.encode())
         if (problem := quota_problem_of(order, limits)) is not None:
             raise ConfigError(problem)

@@ -95,5 +95,5 @@ class Progress(NamedTuple):
     began: tuple[Beginning, ...] = ()
     """By buffer partition: where a trimmed log began when this wheel was rebuilt from it; empty if
     it holds all that the log ever said."""
-    full: tuple[tuple[int, str, int], ...] = ()
-    """Partition, topic and quota of each topic that takes no more there."""
+    full: tuple[tuple[int, str, int, int], ...] = ()
+    """Partition, topic, limit and quota of each topic that takes no more there."""

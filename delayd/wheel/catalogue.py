@@ -136,7 +136,9 @@ class Catalogue:
         return progress._replace(
             rules=tuple(Barrier(*barrier) for barrier in progress.rules),
             began=tuple(Beginning(*beginning) for beginning in progress.began),
-            full=tuple((partition, topic, most) for partition, topic, most in progress.full),
+            full=tuple(
+                (number, topic, limit, most) for number, topic, limit, most in progress.full
+            ),
         )
 
     def segments(self) -> list[SegmentLine]:

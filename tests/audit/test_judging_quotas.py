@@ -19,14 +19,14 @@ from written import LIMITS, History, Written
 from delayd.bus import Headers
 from delayd.request import quota_record
 from delayd.request.quotas import gate_record
-from replication.quotas import Gate, QuotaOrder
+from replication.quotas import PENDING, RATE, Gate, QuotaOrder
 
 COUNT = 40
 QUOTA = 6
 
 
-def ordered(world: World, at_ms: int, max_pending: int, off_ms: int = 0) -> Written:
-    order = QuotaOrder("orders", START_MS + at_ms - off_ms, max_pending)
+def ordered(world: World, at_ms: int, max_pending: int, off_ms: int = 0, rate: int = 0) -> Written:
+    order = QuotaOrder("orders", START_MS + at_ms - off_ms, max_pending, rate)
     partition, key, value, headers = quota_record(order, LIMITS)
     return world.send(at_ms, key, value, headers, partition)
 
@@ -51,7 +51,7 @@ def played() -> History:
     ordered(world, 5_000, QUOTA + 3)
     ordered(world, 9_000, 0)
     ordered(world, 2_000, 1, off_ms=301_000)
-    forged: Headers = [("delayd-quota", b"full/1/2/3/mails"), ("delayd-proof", b"0" * 64)]
+    forged: Headers = [("delayd-quota", b"full/1/2/3/4/5/mails"), ("delayd-proof", b"0" * 64)]
     world.send(3_000, None, None, forged, 0)
     return world.run()
 
@@ -152,8 +152,8 @@ def restated(history: History, pending: int) -> str:
     """Let the first step by which the target is full say in each partition that so many were
     pending; return when that was."""
     text = said(history, "full/")[0].header("delayd-quota") or ""
-    _, at_ms, _, most, topic = text.split("/")
-    gate = Gate(topic, int(at_ms), True, pending, int(most))
+    _, at_ms, _, most, taken, rate, topic = text.split("/")
+    gate = Gate(topic, int(at_ms), PENDING, pending, int(most), int(taken), int(rate))
     for each in said(history, "full/"):
         if each.header("delayd-quota") == text:
             each.headers[:] = gate_record(each.partition, gate, LIMITS).headers
@@ -189,3 +189,94 @@ def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> 
     tables = tables_of(spark, history)
     rows = frontier_of(tables, history)
     assert any("it is not in every partition" in row.reason for row in rows), rows
+
+
+# Rates.
+
+SPAN_MS = 26_000
+RATE_GIVEN = 1
+
+
+def paced() -> History:
+    """A rate that is set, and ended at last, with more messages than it allows, and some under an
+    id that are sent twice."""
+    world = World(end_ms=START_MS + SPAN_MS + 4_000, cut_ms=START_MS + SPAN_MS + 2_000)
+    plan = Plan(world)
+    for number in range(SPAN_MS // 400):
+        at_ms = 600 + 400 * number
+        if number % 4:
+            plan.schedule("plain", at_ms, at_ms + 2_000, key=None)
+        else:
+            plan.named("named", at_ms, f"id-{number // 8}", at_ms + 2_000)
+        plan.schedule("mails", at_ms, at_ms + 2_000, topic="mails")
+    ordered(world, 500, 0, rate=RATE_GIVEN)
+    ordered(world, SPAN_MS, 0)
+    return world.run()
+
+
+@pytest.fixture(scope="module")
+def rate_tables(spark: SparkSession) -> Tables:
+    return tables_of(spark, paced())
+
+
+def restate(each: Written, **fields: int) -> None:
+    """Let a step say something else of the rate."""
+    places = {"full_ms": 3, "rate": 5, "taken": 6, "over": 7}
+    said = stated(each)
+    for name, value in fields.items():
+        said["quotas"]["orders"][places[name]] = value
+    each.value = json.dumps(said, separators=(",", ":")).encode()
+
+
+def test_what_is_refused_by_a_rate_is_no_finding(rate_tables: Tables) -> None:
+    history = paced()
+    reasons = Counter(each.header("delayd-reason") or "" for each in history.dead)
+    assert reasons["over-quota"] > 20
+    assert len(said(history, "fast/")) > 3 < len(said(history, "open/"))
+    assert findings_of(rate_tables, history) == set()
+    assert others_of(rate_tables, history) == []
+
+
+def test_rates_that_are_not_as_ordered_or_counted_are_found(rate_tables: Tables) -> None:
+    """Each in a step of its own; fewer requests in the last one of its second, once the master has
+    counted for a window."""
+    history = paced()
+    named = [each for each in history.frontier if "quotas" in stated(each)]
+    named = [each for each in named if stated(each)["now_ms"] < history.bounds.cuts[0].append_ms]
+    quota_of = {id(each): stated(each)["quotas"]["orders"] for each in named}
+    full = [each for each in named if quota_of[id(each)][7]][:10]
+    seconds = {stated(each)["now_ms"] // 1000: each for each in named}
+    late = [seconds[second] for second in sorted(seconds) if second >= START_MS // 1000 + 14]
+    fewer = late[0]
+    open_ = [each for each in named if each is not fewer and not quota_of[id(each)][7]]
+    planted = (
+        (open_[2], {"rate": 7}, "says another rate"),
+        (full[5], {"taken": 0}, "and it is full"),
+        (open_[4], {"taken": 10}, "and it is not full"),
+        (full[8], {"over": 0}, "full by no limit"),
+        (fewer, {"taken": 1}, "fewer than the log has"),
+    )
+    for each, fields, _ in planted:
+        restate(each, **fields)
+    found = frontier_of(rate_tables, history)
+    assert {row.fault for row in found} == {"frontier-quota"}
+    for _, _, text in planted:
+        assert any(text in row.reason for row in found), (text, found)
+
+
+def test_a_gate_by_a_rate_that_the_log_does_not_justify_is_found(spark: SparkSession) -> None:
+    """A master that believes in more requests than came, and says so everywhere."""
+    history = paced()
+    gate = said(history, "fast/")[0].header("delayd-quota") or ""
+    _, at_ms, pending, most, _, rate, topic = gate.split("/")
+    told = Gate(topic, int(at_ms), RATE, int(pending), int(most), 99, int(rate))
+    for each in said(history, "fast/"):
+        if each.header("delayd-quota") == gate:
+            each.headers[:] = gate_record(each.partition, told, LIMITS).headers
+    for frontier in history.frontier:
+        fields = stated(frontier)
+        if fields["now_ms"] == int(at_ms):
+            fields["quotas"]["orders"][6] = 99
+            frontier.value = json.dumps(fields, separators=(",", ":")).encode()
+    rows = frontier_of(tables_of(spark, history), history)
+    assert any("more than the log has" in row.reason for row in rows), rows

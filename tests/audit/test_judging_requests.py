@@ -26,7 +26,7 @@ from delayd.request.internal import barrier, signed
 from delayd.request.quotas import gate_record, quota_record
 from delayd.request.request import Switch
 from replication.holds import HOLD_MS_MAX, ORDER_AGE_MS_MAX, Order
-from replication.quotas import MAX_PENDING_MAX, Gate, QuotaOrder
+from replication.quotas import MAX_PENDING_MAX, PENDING, RATE, Gate, QuotaOrder
 from replication.rank import lane_of
 from replication.rules import Barrier, Rules
 from replication.settings import RULES_VERSION
@@ -132,13 +132,14 @@ def quotas() -> Iterator[Record]:
     """Orders about quotas and gates: true, of another partition, of another time, copied, false."""
     for max_pending in (0, 1, 5, MAX_PENDING_MAX, MAX_PENDING_MAX + 1):
         for topic in ("orders", "..", "delayd-x"):
-            written = quota_record(QuotaOrder(topic, APPEND_MS, max_pending), LIMITS)
+            rate = RATE_MAX + (max_pending == 1)
+            written = quota_record(QuotaOrder(topic, APPEND_MS, max_pending, rate), LIMITS)
             for partition in (written.partition, written.partition + 1):
                 place = partition % LIMITS.partitions
                 yield request(*written.headers, key=None, value=None, partition=place)
-    for is_full in (True, False):
+    for over in (0, PENDING, RATE):
         for at_ms in (APPEND_MS, APPEND_MS - ORDER_AGE_MS_MAX, APPEND_MS - ORDER_AGE_MS_MAX - 1):
-            written = gate_record(1, Gate("orders", at_ms, is_full, 7, 5), LIMITS)
+            written = gate_record(1, Gate("orders", at_ms, over, 7, 5, 3, 2), LIMITS)
             for partition in (1, 2):
                 yield request(*written.headers, key=None, value=None, partition=partition)
 

@@ -146,6 +146,8 @@ class World:
     """By shard."""
     _full: Full = field(default_factory=dict)
     _quotas: Quotas = field(default_factory=lambda: Quotas({}))
+    _asked: list[tuple[str, int]] = field(default_factory=list)
+    """Target and second of each request that adds a message and is not refused."""
 
     def __post_init__(self) -> None:
         self._smoothings = [
@@ -272,6 +274,8 @@ class World:
         elif order is not None:
             pass  # a gate
         else:
+            if request.topic is not None and request.op is not Op.CONTINUE:
+                self._asked.append((request.topic, append_ms // 1000))
             self._ingest(record, request)
         written.log_ms = self._states[partition].as_of_ms(append_ms)
 
@@ -382,7 +386,7 @@ class World:
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         orders = [each for each in passed if isinstance(each[2][0], (Order, QuotaOrder))]
         passed = [each for each in passed if each not in orders]
-        gates = self._quotas.count(self._pending(after), now_ms)
+        gates = self._quotas.count(self._pending(after), self._taken(now_ms), now_ms)
         for _, offset, (order, _) in orders:
             if isinstance(order, Order):
                 smoothing.obey(order, offset, now_ms)
@@ -445,6 +449,13 @@ class World:
             )
             for topic in self._quotas.topics
         }
+
+    def _taken(self, now_ms: int) -> dict[str, int]:
+        """What a master counts: what was appended in ten seconds, the last one that of the step, or
+        ahead of it."""
+        first = now_ms // 1000 - 9
+        asked = [topic for topic, second in self._asked if first <= second < first + 20]
+        return {topic: asked.count(topic) for topic in self._quotas.rated}
 
     def _judged(
         self, answer: Any, before: Frontier, now_ms: int, last: dict[tuple[int, str], int]

@@ -46,7 +46,8 @@ def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
         assert isinstance(judge, Checker)
         seen += judge.quotas.seen
         faults += world.weather.faults
-    for what in ("set", "cleared", "filled", "opened", "refused", "counted", "handed on"):
+    wanted = ("set", "cleared", "filled", "too fast", "opened", "refused", "counted", "handed on")
+    for what in (*wanted, "rated", "gates by rate"):
         assert seen[what] > 3, seen
     for what in (LIMIT, UNLIMIT, FORGED):
         assert faults[what] > 5, faults

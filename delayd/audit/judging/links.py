@@ -89,7 +89,7 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     )
     return linked.select(
         *("shard", "offset", step_number(bounds.shards).alias("number")),
-        *("append_ms", "step", "now_ms", "cursor", "lanes", "offsets"),
+        *("append_ms", "term", "step", "now_ms", "cursor", "lanes", "offsets"),
         *("delivered", "dead", "digest", "fault", "reason", "is_sound", "usual", "old"),
         *("holds", "quotas", "is_last"),
         (~F.coalesce(follows, F.lit(False))).alias("is_base"),

@@ -19,17 +19,30 @@ from delayd.audit.bounds import Bounds, LoggedQuota
 from delayd.audit.judging.columns import PLACE, findings, is_true, source_text, table_of
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.links import cursor_in
+from delayd.audit.judging.quota_rates import wrong_rates
 from delayd.audit.tables import FINDINGS, GATES, REFUSALS, REQUESTS, SAID
 from replication.holds import ORDER_AGE_MS_MAX
-from replication.quotas import MAX_PENDING_MAX, QUOTAS_MAX, Quota, opens_at
+from replication.quotas import (
+    MAX_PENDING_MAX,
+    PENDING,
+    QUOTAS_MAX,
+    RATE,
+    RATE_MAX,
+    RATE_WINDOW_S,
+    Quota,
+    opens_at,
+)
 from replication.settings import Settings
 
 _NUMBER: Final = "([0-9]{1,15})"
 _SAID: Final = (
-    rf"\A(limit/{_NUMBER}/{_NUMBER}|(full|open)/{_NUMBER}/{_NUMBER}/{_NUMBER})"
+    rf"\A(limit{3 * f'/{_NUMBER}'}|(full|fast|open){5 * f'/{_NUMBER}'})"
     r"/([a-zA-Z0-9._-]{1,249})\z"
 )
-_TOPIC: Final = 8
+_ORDER_AT, _ORDER_MOST, _ORDER_RATE, _GATE_AT, _TOPIC = 2, 3, 4, 6, 11
+"""Groups of it."""
+_ALL_NUMBERS: Final = (_ORDER_AT, _ORDER_MOST, _ORDER_RATE, *range(_GATE_AT, _TOPIC))
+_SHUT: Final = ("full", "fast")
 _ADDING: Final = ("schedule", "replace", "debounce", "redrive")
 """Requests that would add a message."""
 _KEPT: Final = frozenset(
@@ -49,15 +62,16 @@ def _part(group: int) -> Column:
 
 def quota_reason(settings: Settings) -> Column:
     """Return why an order or a gate is refused, empty if it is not; null of what is none."""
-    numbers = {group: _part(group).try_cast("bigint") for group in (2, 3, 5, 6, 7)}
-    at_ms, topic = F.coalesce(numbers[2], numbers[5]), _part(_TOPIC)
+    numbers = {group: _part(group).try_cast("bigint") for group in _ALL_NUMBERS}
+    at_ms, topic = F.coalesce(numbers[_ORDER_AT], numbers[_GATE_AT]), _part(_TOPIC)
+    is_within = (numbers[_ORDER_MOST] <= MAX_PENDING_MAX) & (numbers[_ORDER_RATE] <= RATE_MAX)
     home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions))
     is_order = F.col("control.quota").startswith("limit/")
     is_good = (
         F.col("control.quota").rlike(_SAID)
         & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
         & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
-        & (~is_order | ((home == F.col("partition")) & (numbers[3] <= MAX_PENDING_MAX)))
+        & (~is_order | ((home == F.col("partition")) & is_within))
     )
     reason = F.when(~F.col("knows_moves"), "unknown-header").when(~is_true(is_good), "bad-proof")
     return F.when(F.col("control.quota").isNotNull(), F.coalesce(reason, F.lit("")))
@@ -68,9 +82,12 @@ def quotas_of(requests: DataFrame) -> tuple[LoggedQuota, ...]:
     found = []
     for row in requests.where("op in ('quota', 'gate')").select(*PLACE, "ordered").collect():
         kind, at_ms, *numbers, topic = row.ordered.split("/")
-        pending, max_pending = (0, *map(int, numbers))[-2:]
+        counts = [*map(int, numbers)]
+        if kind == "limit":
+            max_pending, rate = counts
+            counts = [0, max_pending, 0, rate]
         place = row.partition, row.offset
-        found.append(LoggedQuota(*place, kind, topic, int(at_ms), pending, max_pending))
+        found.append(LoggedQuota(*place, kind, topic, int(at_ms), *counts))
     return tuple(sorted(found))
 
 
@@ -78,7 +95,7 @@ def full_after(said: Iterable[LoggedQuota], full: Full) -> dict[tuple[int, str],
     """Return the targets that are full behind all of these, which come after `full`."""
     after = dict(full)
     for each in said:
-        if each.kind == "full":
+        if each.kind in _SHUT:
             after[each.partition, each.topic] = each.max_pending
         elif each.kind == "open":
             after.pop((each.partition, each.topic), None)
@@ -109,7 +126,7 @@ def refused_by(
     rows: list[tuple[int, str, int, int | None]] = []
     for each in said:
         place = each.partition, each.topic
-        if each.kind == "full":
+        if each.kind in _SHUT:
             since.setdefault(place, each.offset)
         elif each.kind == "open" and place in since:
             rows.append((*place, since.pop(place), each.offset))
@@ -147,7 +164,7 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     """Return what is wrong with quotas, as FINDINGS. `links` is links_of the frontiers."""
     spark = links.sparkSession
     steps = links.where("is_sound").select(
-        *("offset", "step", "now_ms", "offsets", "cursor", "lanes", "quotas"), "old"
+        *("offset", "step", "term", "now_ms", "offsets", "cursor", "lanes", "quotas"), "old"
     )
     named = steps.select("*", F.explode("quotas").alias("topic", "quota"))
     # Of several shards none obeys an order: what the buffer holds is of a time when there was one.
@@ -155,7 +172,7 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     if not (is_obeyed and bounds.quotas) and named.isEmpty():  # as a rule
         return table_of(spark, FINDINGS)
     rows = [
-        (q.partition, q.offset, q.kind, q.topic, q.at_ms, q.pending, q.max_pending)
+        (q.partition, q.offset, q.kind, q.topic, q.at_ms, q.pending, q.max_pending, q.rate)
         for q in bounds.quotas
     ]
     said = table_of(spark, SAID, rows)
@@ -165,6 +182,7 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
         .unionByName(_of_states(named))
         .unionByName(_of_gates(steps, bounds))
         .unionByName(_of_counts(steps, logged, bounds))
+        .unionByName(wrong_rates(steps, logged, _ADDING, bounds))
     )
     place = {"topic": F.lit(bounds.settings.frontier.name)}
     return findings(
@@ -186,7 +204,7 @@ def _found(rows: DataFrame, why: Column, text: Column) -> DataFrame:
 def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     """Return quotas that the order which they name does not set."""
     orders = F.broadcast(said.where("kind = 'limit'"))
-    max_pending, at = (F.get("quota", F.lit(n)) for n in (0, 2))
+    max_pending, at, rate = (F.get("quota", F.lit(n)) for n in (0, 2, 5))
     joined = named.join(orders, (F.col("about") == F.col("topic")) & (F.col("at") == at), "left")
     home = F.pmod(F.crc32(F.col("topic").cast("binary")), F.lit(bounds.settings.partitions))
     starts = F.array(*map(F.lit, bounds.buffer_starts))
@@ -195,6 +213,7 @@ def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
         F.when(F.col("at").isNull(), F.when(~is_trimmed, "no order is there in the buffer"))
         .when(F.col("at") >= F.get("offsets", F.col("home")), "its order was not passed yet")
         .when(max_pending != F.col("most"), "its order says another number")
+        .when(rate != F.col("pace"), "its order says another rate")
     )
     text = F.format_string(
         "step %d has a quota of %s by an order at %d: %s", "step", "topic", at, why
@@ -217,9 +236,10 @@ def _of_missing(steps: DataFrame, said: DataFrame) -> DataFrame:
     is_last = (F.col("at") < reached) & (F.col("next").isNull() | (F.col("next") >= reached))
     quotas = F.coalesce("quotas", F.create_map().cast("map<string, array<bigint>>"))
     has = F.map_contains_key(quotas, F.col("about"))
-    why = F.when(
-        (F.col("most") > 0) & ~has & (F.size(quotas) < QUOTAS_MAX), "which has none there"
-    ).when((F.col("most") == 0) & has, "which has one there all the same")
+    is_end = (F.col("most") == 0) & (F.col("pace") == 0)
+    why = F.when(~is_end & ~has & (F.size(quotas) < QUOTAS_MAX), "which has none there").when(
+        is_end & has, "which has one there all the same"
+    )
     text = F.format_string(
         "step %d has passed the order at %d about the quota of %s, %s", "step", "at", "about", why
     )
@@ -231,18 +251,26 @@ def _of_missing(steps: DataFrame, said: DataFrame) -> DataFrame:
 def _of_states(named: DataFrame) -> DataFrame:
     """Return steps by whose own count a target is full that is not, or the reverse."""
     most, pending, full_ms = (F.get("quota", F.lit(n)) for n in (0, 1, 3))
-    free = F.greatest(F.lit(1).cast("bigint"), F.floor(most / 10))
+    rate, taken, over = (F.get("quota", F.lit(n)) for n in (5, 6, 7))
+    limits = ((PENDING, most, pending), (RATE, rate * RATE_WINDOW_S, taken))
     # An order that this step passes counts from the next one on.
     before = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
     # A step that stands still counts nothing: the first of a term, for one.
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
     is_known = before.eqNullSafe(F.get("quota", F.lit(2))) & ~(stands[0] & stands[1])
-    why = F.when(is_known & (full_ms == 0) & (pending >= most), "not full").when(
-        is_known & (full_ms > 0) & (pending <= most - free), "full"
-    )
+    why = F.when((full_ms > 0) != (over > 0), "full by no limit, or open over one")
+    for limit, allowed, used in limits:
+        is_over = over.bitwiseAND(F.lit(limit).cast("bigint")) > 0
+        free = F.greatest(F.lit(1).cast("bigint"), F.floor(allowed / 10))
+        is_used_up = (allowed > 0) & (used >= allowed)
+        is_free = (allowed == 0) | (used <= allowed - free)
+        why = why.when(is_known & ~is_over & is_used_up, "not full").when(
+            is_known & is_over & is_free, "full"
+        )
     text = F.format_string(
-        "step %d has counted %d messages pending for %s, whose quota is %d, and it is %s",
-        *("step", pending, "topic", most, why),
+        "step %d has counted %d messages pending for %s and %d requests in %d s, whose quotas are"
+        " %d and %d a second, and it is %s",
+        *("step", pending, "topic", taken, F.lit(RATE_WINDOW_S), most, rate, why),
     )
     return _found(named, why, text)
 
@@ -250,17 +278,25 @@ def _of_states(named: DataFrame) -> DataFrame:
 def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     """Return gates that no step has written so, and steps that did not write them everywhere."""
     spark, partitions = steps.sparkSession, bounds.settings.partitions
-    written: defaultdict[tuple[str, str, int, int, int], dict[int, int]] = defaultdict(dict)
+    written: defaultdict[tuple[str, str, int, int, int, bool], dict[int, int]] = defaultdict(dict)
     for q in bounds.quotas:
         if q.kind != "limit":
-            written[q.topic, q.kind, q.at_ms, q.pending, q.max_pending][q.partition] = q.offset
+            is_end = q.max_pending == q.rate == 0
+            written[q.topic, q.kind, q.at_ms, q.pending, q.taken, is_end][q.partition] = q.offset
     rows = [(*gate, len(places), max(places.values())) for gate, places in written.items()]
     gates = F.broadcast(table_of(spark, GATES, rows))
     quota = F.try_element_at("quotas", F.col("about"))
-    full_ms, pending = F.get(quota, F.lit(3)), F.get(quota, F.lit(1))
-    is_said = F.when(F.col("kind") == "full", full_ms > 0).otherwise(
-        quota.isNull() | (full_ms == 0)
-    ) & (quota.isNull() | (pending == F.col("counted")))
+    pending, taken, over = (F.get(quota, F.lit(n)) for n in (1, 6, 7))
+    is_pending = over.bitwiseAND(F.lit(PENDING).cast("bigint")) > 0
+    is_so = (
+        F.when(F.col("kind") == "full", is_pending)
+        .when(F.col("kind") == "fast", (over > 0) & ~is_pending)
+        .otherwise(over == 0)
+    )
+    is_counted = (pending == F.col("counted")) & (taken == F.col("taken"))
+    # An order in the same step may have begun anew what another one has ended.
+    is_ended = quota.isNull() | F.col("is_end")
+    is_said = F.when(is_ended, F.col("kind") == "open").otherwise(is_so & is_counted)
     by_step = gates.join(steps, F.col("at_ms") == F.col("now_ms"), "left").groupBy(*gates.columns)
     judged = by_step.agg(
         F.max(is_true(is_said)).alias("is_said"),

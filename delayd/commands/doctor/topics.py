@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 from delayd.bus import Cluster, TopicState
 from delayd.cluster.limiting import limits_of
@@ -40,11 +41,18 @@ def look_at_topics(case: Case) -> Iterator[Finding]:
 def _limits(case: Case) -> Iterator[Finding]:
     """Yield the targets that are full, or nearly."""
     for each in limits_of(case.seen.record.quotas):
-        more = f"delayd limits set {each['topic']} --max-pending {2 * each['max_pending']}"
+        more = f"delayd limits set {each['topic']} {_doubled(each)}"
         if each["state"] == "full":
             yield Finding("target-full", Severity.WARNING, limit_told(each), more)
         elif each["state"] == "nearly-full":
             yield Finding("target-nearly-full", Severity.ADVICE, limit_told(each), more)
+
+
+def _doubled(limit: Mapping[str, Any]) -> str:
+    """Return the options by which a target may have twice of what is used up first."""
+    most, rate = limit["max_pending"], limit["rate"]
+    is_of_rate = most is None or (rate and limit["refused_by"] == "rate")
+    return f"--rate {2 * (rate or 0)}/s" if is_of_rate else f"--max-pending {2 * most}"
 
 
 def _with_pending(finding: Finding, case: Case, states: Mapping[str, TopicState]) -> Finding:

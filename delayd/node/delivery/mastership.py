@@ -253,7 +253,7 @@ class Mastership:
                 lanes_first=self.smoothing.lanes_first(self._settings.lanes, now_ms),
             )
             plan = self._planner.plan(now_ms, self._replica.ingested, limits)
-            gates = self._quotas.count(self._planner.pending(self._quotas.topics, plan), now_ms)
+            gates = self._planner.gates(self._quotas, plan)
             if plan.is_empty and not gates:
                 due_ms = self._planner.next_due_ms(now_ms, self._stopped)
                 # What is due and yet not in the plan waits for the ingest thread, which notifies.

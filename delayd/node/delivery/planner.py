@@ -18,6 +18,7 @@ from typing import NamedTuple
 from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
 from delayd.node.replica.cancel_marks import Judged, Moved, cancel_marker_of, last_markers
 from delayd.node.replica.replica import Replica
+from delayd.node.replica.request_rates import RequestRates
 from delayd.request import id_of
 from delayd.runtime import native
 from delayd.runtime.native.unpacking import Frames
@@ -34,6 +35,7 @@ from replication.delivery_queue import (
 )
 from replication.frontier import Frontier, stand_still
 from replication.ids import KilledMessage, Settlement
+from replication.quotas import Gate, Quotas
 from replication.rank import SLOT_MS, Rank, lane_of, slot_of
 from replication.rules import Rules, is_steady
 from replication.settings import Settings
@@ -92,9 +94,12 @@ class Planner:
         limits: OpenLimits = OPEN_LIMITS,
         lock: AbstractContextManager[object] | None = None,
         rules: Callable[[], Rules] | None = None,
+        taken: Callable[[Iterable[str], int], dict[str, int]] | None = None,
     ) -> None:
         """`frontier`: committed, and reached by what is in the wheel. `lock`: the replica's.
-        `rules`: what is known of their versions, if the cluster was switched."""
+        `rules`: what is known of their versions, if the cluster was switched. `taken`: as
+        `RequestRates.taken`."""
+        self._taken = taken or RequestRates().taken
         self._rules = rules or (lambda: Rules(settings.rules_version))
         self._lock = lock or nullcontext()
         self._wheel = wheel
@@ -130,6 +135,7 @@ class Planner:
                 frontier,
                 lock=replica.changed,
                 rules=lambda: replica.rules,
+                taken=replica.arrivals.rates.taken,
             )
             replica.attach(planner)
         return planner
@@ -218,14 +224,18 @@ class Planner:
         ]
         return Piece(left, len(frames) - len(left))
 
-    def pending(self, topics: Iterable[str], plan: Plan) -> dict[str, int]:
-        """Return how many messages are pending for these topics, in the seconds that their lanes
-        have not passed after the planned step."""
+    def gates(self, quotas: Quotas, plan: Plan) -> list[Gate]:
+        """Count what is pending for the topics that have a quota, in the seconds that their lanes
+        have not passed after the planned step, and what was taken for them; return the gates that
+        the step writes."""
+        topics = quotas.topics
+        if not topics:
+            return []
         cursors, lanes = plan.frontier.cursors, self._settings.lanes
         slots = {topic: slot_of(cursors[lane_of(topic, lanes)].due_ms) for topic in topics}
-        if not slots:
-            return {}
-        return self._wheel.counts.pending_from(slots, self._wheel.ids.kills_between)
+        pending = self._wheel.counts.pending_from(slots, self._wheel.ids.kills_between)
+        taken = self._taken(quotas.rated, plan.now_ms)
+        return quotas.count(pending, taken, plan.now_ms)
 
     def wrote(self, own_writes: tuple[int, ...]) -> None:
         """Note R: the step under way has re-buffered messages. Takes the lock."""

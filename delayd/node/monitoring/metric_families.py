@@ -20,6 +20,7 @@ from delayd.node.delivery.counters import OTHER, TOPICS_MAX, Histogram
 from delayd.node.delivery.fates import KILLED, Fate
 from delayd.node.monitoring.metric_family import Family, Kind, Samples, counter, counters, gauge
 from delayd.node.monitoring.node_view import NodeView
+from delayd.node.monitoring.quota_families import QUOTA_FAMILIES
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from delayd.request.recurrence.zones import TZDATA_VERSION
@@ -172,27 +173,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         " out.",
         lambda of: [((topic,), s) for topic, s in of.paused_s().items()],
     ),
-    Family(
-        "delayd_quota_pending",
-        Kind.GAUGE,
-        ("topic",),
-        "Messages pending for a target with a limit, by the newest frontier.",
-        lambda of: [((topic,), quota.pending) for topic, quota in of.quotas().items()],
-    ),
-    Family(
-        "delayd_quota_max_pending",
-        Kind.GAUGE,
-        ("topic",),
-        "The limit of a target: how many messages may be pending, by the newest frontier.",
-        lambda of: [((topic,), quota.max_pending) for topic, quota in of.quotas().items()],
-    ),
-    Family(
-        "delayd_quota_full",
-        Kind.GAUGE,
-        ("topic",),
-        "1 while requests for a target are refused as over-quota, by the newest frontier, else 0.",
-        lambda of: [((topic,), int(quota.is_full)) for topic, quota in of.quotas().items()],
-    ),
+    *QUOTA_FAMILIES,
     Family(
         "delayd_delivery_lag_seconds",
         Kind.GAUGE,

@@ -15,7 +15,7 @@ from delayd.bus import Record
 from delayd.bus.flat import RECORD, FlatRecords, record_at
 from delayd.node.replica.piece import Piece
 from delayd.node.replica.row_ingest import RowPiece
-from delayd.node.replica.told import Rejected
+from delayd.node.replica.told import Arrivals, Rejected
 from delayd.request import RequestLimits
 from delayd.runtime import native
 from delayd.runtime.native.packing import Packer, PackRules, Run, limits_of
@@ -26,6 +26,7 @@ from replication.settings import TRACING_HEADERS
 PLAIN_RUN_MIN: Final = 8
 """Fewer plain records in a row become rows: a call takes as long as five of them do."""
 OFFSET_FIELD: Final = 2
+APPEND_FIELD: Final = 3
 """Of `RECORD`."""
 
 
@@ -33,6 +34,7 @@ class Taker(Protocol):
     """What ingests: a replica."""
 
     limits: RequestLimits
+    arrivals: Arrivals
 
     def take(self, records: list[Record]) -> list[Rejected]:
         """Ingest records that are not packed."""
@@ -81,11 +83,15 @@ class FlatIngest:
             left = stretch.count
             # A run is not looked at: what is for a topic that is full must not be in one.
             while left >= PLAIN_RUN_MIN and stretch.partition not in replica.limits.full:
-                offset = RECORD.unpack_from(data, at)[OFFSET_FIELD]
+                first = RECORD.unpack_from(data, at)
+                offset, append_ms = first[OFFSET_FIELD], first[APPEND_FIELD]
                 rules = replica.pack_rules(stretch.partition, offset)
                 run = self._packer.pack(data, at, records.place_of(done + left), rules)
                 if isinstance(run, int):
                     done, left = done + run, left - run
+                    at = records.place_of(done)
+                elif replica.arrivals.rates.straddles(run, append_ms):  # it becomes rows
+                    done, left = done + run.taken, left - run.taken
                     at = records.place_of(done)
                 elif begin < at:
                     # They come first, and a run is packed by what holds after them.

@@ -1,10 +1,11 @@
 """Ingest of records in a list: what the fast path takes becomes frames, the rest is parsed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from delayd.bus import Record
 from delayd.node.replica.fast_ingest import FastIngest
 from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.request_rates import asked_topic
 from delayd.node.replica.switching import behind
 from delayd.node.replica.told import Rejected
 from delayd.request import Reject, Request, RequestLimits, parse
@@ -31,6 +32,15 @@ class ListPiece:
     def add_to(self, batch: IngestBatch) -> None:
         """Apply the rules to the records."""
         batch.add_all(self._frames, lambda place: (self._records[place], self._others[place]))
+
+    def asked(self) -> Iterator[tuple[str, int]]:
+        """Yield target and append time of each request that is taken."""
+        for frame in self._frames:
+            if frame is not None:
+                yield frame.topic, frame.append_ms
+        for place, outcome in self._others.items():
+            if (topic := asked_topic(outcome)) is not None:
+                yield topic, self._records[place].append_ms
 
     @property
     def rejected(self) -> list[Rejected]:

@@ -1,6 +1,6 @@
 """A piece: records on their way into a replica, which takes all of them or none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from delayd.node.replica.ingest_batch import IngestBatch
@@ -21,6 +21,9 @@ class Piece(Protocol):
     @property
     def epochs(self) -> Mapping[int, int]:
         """The leader epoch of the last record, by partition."""
+
+    def asked(self) -> Iterable[tuple[str, int]]:
+        """As `Asking` has it."""
 
     def add_to(self, batch: IngestBatch) -> None:
         """Apply the rules to the records."""

@@ -100,14 +100,12 @@ class Replica:
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
         """Where a trimmed buffer began when this replica was rebuilt from it; see `Progress`."""
         self._past = past_of(settings, self.began)
+        self._states = [LogState(0, 0)] * settings.partitions
+        self._epochs = [-1] * settings.partitions
+        forgotten = None
         if progress is not None:
             refuse_unreadable(progress.frontier, progress.forgotten)
-        forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms) if progress else None
-        self.retention = Retention(export_hold_ms, forgotten)
-        if progress is None:
-            self._states = [LogState(0, 0)] * settings.partitions
-            self._epochs = [-1] * settings.partitions
-        else:
+            forgotten = Forgotten.of(progress.forgotten, progress.forgotten_ms)
             leaps_ms = progress.leap_ms or self._resume_at
             states = zip(progress.offsets, progress.log_ms, leaps_ms, strict=True)
             self._states = [LogState(*state) for state in states]
@@ -115,6 +113,7 @@ class Replica:
             self._reached = progress.reached or progress.offsets
             self._resumed_frontier = progress.frontier
             refuse_other_cluster(progress.frontier, settings)
+        self.retention = Retention(export_hold_ms, forgotten)
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -218,7 +217,7 @@ class Replica:
             for partition, epoch in piece.epochs.items():
                 self._epochs[partition] = epoch
             self.ingested_count += piece.count
-            self.arrivals.tell(entries)
+            self.arrivals.tell(entries, piece)
             self.changed.notify_all()
 
     def pack_rules(self, partition: int, offset: int) -> PackRules:
@@ -248,7 +247,7 @@ class Replica:
                 return False
             self._states, self._epochs[partition] = states, run.leader_epoch
             self.ingested_count += run.taken
-            self.arrivals.tell(entries)
+            self.arrivals.tell(entries, run)
             self.changed.notify_all()
         return True
 
@@ -274,6 +273,7 @@ class Replica:
             if joint is None:
                 return
             self.wheel.counts.named = frozenset(joint.record.quotas)
+            self.arrivals.rates.watch(joint.record.quotas)
             self.limits = limits_with(self.limits, joint.record.barriers)
             if self.newest is None:
                 known = self._resumed_frontier

@@ -19,10 +19,12 @@ from typing import Final
 from delayd.bus import Record
 from delayd.bus.flat import record_at
 from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.request_rates import asked_topic
 from delayd.node.replica.switching import behind
 from delayd.node.replica.told import Rejected
 from delayd.request import Reject, Request, RequestLimits, parse
 from delayd.runtime.native.rows import (
+    APPEND,
     CANCEL,
     CRC,
     DIGEST,
@@ -93,6 +95,16 @@ class RowPiece:
     def epochs(self) -> dict[int, int]:
         """Return the leader epoch of the last record, by partition."""
         return {row[PARTITION]: row[EPOCH] for row in self._rows}
+
+    def asked(self) -> Iterator[tuple[str, int]]:
+        """Yield target and append time of each request that is taken."""
+        topics = self._source.topics
+        for place, row in enumerate(self._rows):
+            if row[KIND] in (PLAIN, KEYED) and place not in self._others:
+                yield topics[row[TOPIC]], row[APPEND]
+        for record, outcome in self._others.values():
+            if (topic := asked_topic(outcome)) is not None:
+                yield topic, record.append_ms
 
     @property
     def rejected(self) -> list[Rejected]:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from delayd.node.replica.request_rates import Asking, RequestRates
 from delayd.request import Reject
+from delayd.runtime.native.packing import Run
 from delayd.wheel import Entry
 from delayd.wheel.counts import PendingCounts
 
@@ -52,6 +54,7 @@ class Arrivals:
         self.soon_count = 0
         """Times that something was stored of which a listener had to be told. Any thread may read
         it."""
+        self.rates = RequestRates()
 
     @property
     def has_listener(self) -> bool:
@@ -63,8 +66,10 @@ class Arrivals:
         """The due time beyond which nobody need be told; -1 if nobody listens."""
         return max((listener.told_ms for listener in self.listeners), default=-1)
 
-    def tell(self, entries: Sequence[Entry]) -> None:
-        """Tell the listeners, if there are any, what was stored."""
+    def tell(self, entries: Sequence[Entry], piece: Asking | Run) -> None:
+        """Tell the listeners, if there are any, what was stored of a piece of the log, and count
+        what is asked there of topics with a rate."""
+        self.rates.note(piece)
         if self.listeners:
             told_ms = self.told_ms
             self.soon_count += any(entry.due_ms <= told_ms for entry in entries)

@@ -30,6 +30,7 @@ Row: TypeAlias = tuple[Any, ...]
 """offset, append_ms, due_ms, kind, partition, epoch, lane, topic, where the record begins, where
 its id does, its length, where the frame begins, its length, its CRC, digest. Places count from the
 first record's, and that of the frame from the first frame's."""
+APPEND = 1
 KIND, PARTITION, EPOCH = 3, 4, 5
 TOPIC, RECORD, ID, ID_BYTES, FRAME, FRAME_BYTES, CRC, DIGEST = range(7, 15)
 """Positions in a row, of what is looked at alone."""

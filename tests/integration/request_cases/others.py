@@ -75,8 +75,8 @@ def other_header_cases() -> Iterable[Case]:
 
 def _quota_cases(section: str) -> Iterable[Case]:
     for what, said in (
-        ("an order to limit a target", b"limit/1790000000000/5/orders"),
-        ("that a target is full", b"full/1790000000000/5/5/orders"),
+        ("an order to limit a target", b"limit/1790000000000/5/0/orders"),
+        ("that a target is full", b"full/1790000000000/5/5/0/0/orders"),
     ):
         quota = ("delayd-quota", said)
         for more, reason, detail in (

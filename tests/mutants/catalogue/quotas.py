@@ -11,6 +11,9 @@ READ = "tests/unit/request/test_quota_records.py"
 PACKED = "tests/unit/node/replica/test_flat_ingest.py"
 GATES = "quotas.md#the-order-and-the-gates"
 REFUSED = "quotas.md#what-is-refused-and-who-decides"
+RATED = "tests/unit/node/delivery/test_rates_on_a_node.py"
+RATES = "delayd/node/replica/request_rates.py"
+TAKEN = "quotas.md#what-was-taken"
 AGAIN = "quotas.md#gates-that-a-node-does-not-know"
 
 OF_TARGETS = (
@@ -19,8 +22,8 @@ OF_TARGETS = (
         "a topic is full with as many messages as its quota says",
         REFUSED,
         QUOTAS,
-        "elif not quota.is_full and after.pending >= quota.max_pending:",
-        "elif not quota.is_full and after.pending > quota.max_pending:",
+        "if most and (used >= most or",
+        "if most and (used > most or",
         f"{ON_A_NODE}::test_the_message_after_the_one_that_fills_the_quota_is_refused",
     ),
     one_edit(
@@ -28,8 +31,8 @@ OF_TARGETS = (
         "a full topic is opened when a tenth of its quota is free",
         REFUSED,
         QUOTAS,
-        "return max_pending - max(1, max_pending // FREE_SHARE)",
-        "return max_pending - 1",
+        "return most - max(1, most // FREE_SHARE)",
+        "return most - 1",
         f"{OF_QUOTAS}::test_a_topic_is_full_with_as_many_as_the_quota_says_and_open_with_a_tenth_free",
     ),
     one_edit(
@@ -46,7 +49,7 @@ OF_TARGETS = (
         "a topic that has no quota any more is open",
         GATES,
         QUOTAS,
-        "return [Gate(order.topic, now_ms, False, before.pending, 0)]",
+        "return [Gate(order.topic, now_ms, 0, before.pending, 0, before.taken)]",
         "return []",
         f"{ON_A_NODE}::test_a_quota_that_is_cleared_or_raised_opens_a_full_topic",
     ),
@@ -118,8 +121,71 @@ OF_TARGETS = (
         "the gates of a full topic are written anew now and then",
         AGAIN,
         QUOTAS,
-        "elif quota.is_full and now_ms >= quota.written_ms + AGAIN_MS:",
-        "elif quota.is_full and now_ms < 0:",
+        "elif now_ms >= quota.written_ms + AGAIN_MS:",
+        "elif now_ms < 0:",
         f"{ON_A_NODE}::test_a_full_topic_is_said_again_now_and_then",
+    ),
+    one_edit(
+        "rate-without-a-window",
+        "what is older than ten seconds does not count",
+        TAKEN,
+        RATES,
+        "seconds = range(since, since + 2 * RATE_WINDOW_S)",
+        "seconds = range(since - 9, since + 2 * RATE_WINDOW_S)",
+        f"{RATED}::test_a_rate_is_a_mean_of_ten_seconds",
+    ),
+    one_edit(
+        "rate-of-own-writes",
+        "what the master writes itself does not count",
+        TAKEN,
+        RATES,
+        "Op.DEBOUNCE, Op.REDRIVE})",
+        "Op.DEBOUNCE, Op.REDRIVE, Op.CONTINUE})",
+        f"{RATED}::test_what_adds_no_message_does_not_count",
+    ),
+    one_edit(
+        "rate-of-one-master",
+        "every node counts, so a successor goes on",
+        TAKEN,
+        "delayd/node/delivery/planner.py",
+        "taken=replica.arrivals.rates.taken,",
+        "taken=None,",
+        f"{RATED}::test_a_successor_counts_what_came_before_it",
+    ),
+    one_edit(
+        "rate-of-a-straddling-run",
+        "a run in which the second changes is taken row by row",
+        TAKEN,
+        RATES,
+        "return any(topic in self._taken for _, topic, _ in run.tallies)",
+        "return False",
+        f"{PACKED}::test_requests_of_a_topic_with_a_rate_are_counted_by_their_seconds",
+    ),
+    one_edit(
+        "rate-without-runs",
+        "runs of native ingest are counted",
+        TAKEN,
+        RATES,
+        "self._add(topic, piece.append_ms, count)",
+        "self._add(topic, piece.append_ms, 0)",
+        f"{PACKED}::test_requests_of_a_topic_with_a_rate_are_counted_by_their_seconds",
+    ),
+    one_edit(
+        "rate-of-a-clock-ahead",
+        "what is farther ahead than the window does not count",
+        TAKEN,
+        RATES,
+        "topic: sum([of.get(second, 0) for second in seconds]) for topic, of in held.items()",
+        "topic: sum(of.values()) for topic, of in held.items()",
+        f"{RATED}::test_a_clock_far_ahead_does_not_shut_a_topic",
+    ),
+    one_edit(
+        "limit-named-once",
+        "a gate is written when another limit refuses",
+        GATES,
+        QUOTAS,
+        "is_same = after.written_ms == quota.written_ms and after.shut == counted.shut",
+        "is_same = after.written_ms == quota.written_ms",
+        f"{OF_QUOTAS}::test_of_two_limits_it_is_said_which_one_refuses",
     ),
 )

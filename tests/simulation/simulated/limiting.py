@@ -49,8 +49,12 @@ class Limiters:
                 self._chance.choice(acts)()
 
     def _limit(self) -> None:
-        order = self._order(self._chance.choice([1, 2, 5, 12, 30]))
-        self._weather.inject(LIMIT, f"{order.topic} to {order.max_pending}")
+        max_pending, rate = self._chance.choice([1, 2, 5, 12, 30]), self._chance.choice([1, 2, 5])
+        limits = self._chance.choice([(max_pending, 0), (0, rate), (max_pending, rate)])
+        order = self._order(*limits)
+        self._weather.inject(
+            LIMIT, f"{order.topic} to {order.max_pending} and {order.rate} a second"
+        )
         self._append(order, is_order=True)
 
     def _end(self) -> None:
@@ -58,9 +62,9 @@ class Limiters:
         self._weather.inject(UNLIMIT, order.topic)
         self._append(order, is_order=True)
 
-    def _order(self, max_pending: int) -> QuotaOrder:
+    def _order(self, max_pending: int, rate: int = 0) -> QuotaOrder:
         topic = self._chance.choice(self._topics)
-        return QuotaOrder(topic, self._kafka.clock.wall_ms(), max_pending)
+        return QuotaOrder(topic, self._kafka.clock.wall_ms(), max_pending, rate)
 
     def _forge(self) -> None:
         """Write an order without a proof, with that of other words, or one that is too old; or say
@@ -74,12 +78,12 @@ class Limiters:
     def _append(self, order: QuotaOrder, *, is_order: bool, way: int = 2) -> None:
         partition, key, value, headers = quota_record(order, self._limits)
         if way == 3:
-            gate = Gate(order.topic, order.at_ms, True, 5, 5)
+            gate = Gate(order.topic, order.at_ms, 1, 5, 5)
             [said, (proof, _)] = gate_record(partition, gate, self._limits).headers
             headers = [said, (proof, b"0" * 64)]
         elif way < 2:
             [said, (proof, _)] = headers
-            other: Headers = [("delayd-quota", b"limit/1/2/orders"), headers[1]]
+            other: Headers = [("delayd-quota", b"limit/1/2/0/orders"), headers[1]]
             headers = [[said, (proof, b"0" * 64)], other][way]
         with suppress(Refused, Silence):  # No leader, or one that hangs; this person gives up.
             ack = self._kafka.append(BUFFER, partition, key, value, headers)

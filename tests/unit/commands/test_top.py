@@ -87,6 +87,7 @@ def test_what_is_paused_is_shown() -> None:
 
 def test_a_target_that_is_full_or_nearly_is_shown() -> None:
     fields = {"topic": "orders", "pending": 90, "max_pending": 100, "full_since_ms": None}
+    fields |= {"rate": None, "taken": 0, "refused_by": None}
     for state, since_ms, said in (
         ("full", 1, "requests are refused as over-quota"),
         ("nearly-full", None, "orders: 90 of 100 messages pending"),

@@ -5,16 +5,21 @@ import pytest
 from replication.quotas import (
     AGAIN_MS,
     NO_FULL,
+    PENDING,
     QUOTAS_MAX,
+    RATE,
+    RATE_WINDOW_S,
     Gate,
     Quota,
     QuotaOrder,
     Quotas,
+    Shut,
     full_after,
     full_lines,
     full_of,
     obey,
     opens_at,
+    rate_since_ms,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +34,12 @@ def quotas(max_pending: int = 10, *, repeats: bool = False) -> Quotas:
 
 
 def counted(of: Quotas, pending: int, now_ms: int = NOW_MS) -> list[tuple[bool, int]]:
-    return [(gate.is_full, gate.pending) for gate in of.count({"orders": pending}, now_ms)]
+    return [(gate.is_full, gate.pending) for gate in of.count({"orders": pending}, {}, now_ms)]
+
+
+def taken(of: Quotas, count: int, pending: int = 0, now_ms: int = NOW_MS) -> list[Shut | None]:
+    """What a step says behind which requests were taken."""
+    return [gate.shut for gate in of.count({"orders": pending}, {"orders": count}, now_ms)]
 
 
 def test_a_topic_is_full_with_as_many_as_the_quota_says_and_open_with_a_tenth_free() -> None:
@@ -38,7 +48,7 @@ def test_a_topic_is_full_with_as_many_as_the_quota_says_and_open_with_a_tenth_fr
     assert counted(of, 19) == []
     assert counted(of, 20) == [(True, 20)]
     assert counted(of, 25) == counted(of, 19) == []
-    assert of.after()["orders"] == Quota(20, 19, 7, NOW_MS, NOW_MS)
+    assert of.after()["orders"] == Quota(20, 19, 7, NOW_MS, NOW_MS, over=PENDING)
     assert counted(of, 18) == [(False, 18)]
     assert of.after()["orders"] == Quota(20, 18, 7, 0, 0)
 
@@ -55,7 +65,7 @@ def test_what_is_full_is_said_again() -> None:
     assert counted(of, 10) == [(True, 10)]
     assert counted(of, 10, NOW_MS + AGAIN_MS - 1) == []
     assert counted(of, 11, NOW_MS + AGAIN_MS) == [(True, 11)]
-    assert of.after()["orders"] == Quota(10, 11, 7, NOW_MS, NOW_MS + AGAIN_MS)
+    assert of.after()["orders"] == Quota(10, 11, 7, NOW_MS, NOW_MS + AGAIN_MS, over=PENDING)
 
 
 def test_a_master_whose_predecessor_may_have_written_in_vain_says_all_once() -> None:
@@ -92,10 +102,47 @@ def test_a_gate_holds_in_its_partition_until_the_next_one() -> None:
     """Rules: quota-refused"""
     full = full_after(NO_FULL, 1, Gate("orders", NOW_MS, True, 5, 5))
     full = full_after(full, 2, Gate("orders", NOW_MS, True, 5, 5))
-    full = full_after(full, 2, Gate("bills", NOW_MS, True, 3, 3))
-    assert full == {1: {"orders": 5}, 2: {"orders": 5, "bills": 3}}
+    full = full_after(full, 2, Gate("bills", NOW_MS, RATE, 3, 0, 30, 3))
+    orders, bills = Shut(PENDING, 5), Shut(RATE, 3)
+    assert full == {1: {"orders": orders}, 2: {"orders": orders, "bills": bills}}
     assert full_of(full_lines(full)) == full
     full = full_after(full, 2, Gate("orders", NOW_MS, False, 3, 5))
     full = full_after(full, 1, Gate("orders", NOW_MS, False, 3, 5))
-    assert full == {2: {"bills": 3}}
+    assert full == {2: {"bills": bills}}
     assert full_after(full, 0, Gate("orders", NOW_MS, False, 3, 5)) == full
+
+
+def test_a_topic_is_full_with_as_many_requests_as_its_rate_allows_in_ten_seconds() -> None:
+    """Rules: quota-rate"""
+    of = Quotas({"orders": Quota(0, 0, 7, 0, 0, 4)})
+    assert taken(of, 4 * RATE_WINDOW_S - 1) == []
+    assert taken(of, 4 * RATE_WINDOW_S) == [Shut(RATE, 4)]
+    assert taken(of, 37) == [] and of.after()["orders"].is_full
+    assert taken(of, 36) == [None], "a tenth is free"
+    assert of.after()["orders"] == Quota(0, 0, 7, 0, 0, 4, 36)
+
+
+def test_of_two_limits_it_is_said_which_one_refuses() -> None:
+    """Rules: quota-rate, quota-full"""
+    of = Quotas({"orders": Quota(10, 0, 7, 0, 0, 1)})
+    assert taken(of, 10) == [Shut(RATE, 1)]
+    assert taken(of, 10, pending=10) == [Shut(PENDING, 10)]
+    assert of.after()["orders"].over == PENDING | RATE
+    assert taken(of, 0, pending=10) == [], "it stays full, by the same limit"
+    assert taken(of, 10, pending=0) == [Shut(RATE, 1)]
+    assert taken(of, 0, pending=0) == [None]
+
+
+def test_an_order_that_ends_one_limit_opens_what_that_has_shut() -> None:
+    """Rules: quota-rate, quota-cleared"""
+    of = Quotas({"orders": Quota(10, 0, 7, 0, 0, 1)})
+    taken(of, 10)
+    assert of.obey(order(10), 8, NOW_MS) == [], "the next step looks"
+    assert of.rated == [] and taken(of, 0) == [None]
+    assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9) == {"orders": Quota(0, 0, 9, 0, 0, 3)}
+
+
+@pytest.mark.parametrize(("now_ms", "since_ms"), [(20_000, 11_000), (20_999, 11_000)])
+def test_a_step_counts_ten_seconds_of_which_its_own_is_the_last(now_ms: int, since_ms: int) -> None:
+    """Rules: quota-rate"""
+    assert rate_since_ms(now_ms) == since_ms

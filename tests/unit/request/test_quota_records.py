@@ -27,13 +27,14 @@ from delayd.request import (
 )
 from delayd.request.quotas import gate_record, problem_of
 from replication.holds import ORDER_AGE_MS_MAX
-from replication.quotas import MAX_PENDING_MAX, Gate, QuotaOrder
+from replication.quotas import MAX_PENDING_MAX, PENDING, RATE, RATE_MAX, Gate, QuotaOrder, Shut
 from replication.rules import Rules
 from replication.settings import SERIES_RULES
 
 NOW_MS = 1_790_000_000_000
 ORDER = QuotaOrder("orders", NOW_MS, 5)
-GATE = Gate("orders", NOW_MS, True, 7, 5)
+GATE = Gate("orders", NOW_MS, PENDING, 7, 5, 3, 2)
+FULL = Shut(PENDING, 5)
 DUE: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"1h")]
 
 
@@ -48,7 +49,7 @@ def reason(record: Record, limits: object = LIMITS) -> str | None:
 
 def test_an_order_and_a_gate_are_read_as_they_were_written() -> None:
     for most in (0, 1, MAX_PENDING_MAX):
-        order = ORDER._replace(max_pending=most)
+        order = ORDER._replace(max_pending=most, rate=min(most, RATE_MAX))
         written = quota_record(order, LIMITS)
         assert written.partition == HOME
         request = parse(logged(written.headers), LIMITS)
@@ -56,7 +57,7 @@ def test_an_order_and_a_gate_are_read_as_they_were_written() -> None:
         assert request.quota == order and request.topic is None
         assert quota_of(quota_body(order)) == order and order_of(quota_body(order)) is None
     assert quota_of(pending_reply_body(dead=None, receipt=("x",))) is None
-    for gate in (GATE, GATE._replace(is_full=False, max_pending=0)):
+    for gate in (GATE, GATE._replace(over=RATE), GATE._replace(over=0, max_pending=0)):
         for partition in range(LIMITS.partitions):
             written = gate_record(partition, gate, LIMITS)
             request = parse(logged(written.headers, partition), LIMITS)
@@ -82,6 +83,7 @@ def test_what_nobody_can_have_written_is_refused() -> None:
         written = gate_record(0, GATE._replace(topic=topic), LIMITS)
         assert reason(logged(written.headers, 0)) == "bad-proof"
     assert problem_of(ORDER._replace(max_pending=MAX_PENDING_MAX + 1), LIMITS) is not None
+    assert problem_of(ORDER._replace(rate=RATE_MAX + 1), LIMITS) is not None
 
 
 def test_how_many_shards_there_are_decides_nothing_about_a_record() -> None:
@@ -108,7 +110,7 @@ def test_older_rules_refuse_the_header() -> None:
 def test_a_gate_refuses_what_would_add_a_message(more: Headers) -> None:
     """Rules: quota-refused"""
     partition = partition_of(b"a", LIMITS.partitions)
-    full = replace(LIMITS, full={partition: {"orders": 5}})
+    full = replace(LIMITS, full={partition: {"orders": FULL}})
     key = b"a" if more else None
     record = Record(partition, 9, 0, NOW_MS, key, b"v", [*DUE, *more])
     assert reason(record) is None
@@ -117,18 +119,28 @@ def test_a_gate_refuses_what_would_add_a_message(more: Headers) -> None:
     assert "5 messages may be pending for orders" in outcome.detail
     told = reject_receipt(outcome, source="0/9")
     assert told is None if key is None else verdict_of(told) == "over-quota"
-    assert reason(record, replace(LIMITS, full={partition: {"bills": 5}})) is None
-    assert reason(record, replace(LIMITS, full={partition + 1: {"orders": 5}})) is None
+    assert reason(record, replace(LIMITS, full={partition: {"bills": FULL}})) is None
+    assert reason(record, replace(LIMITS, full={partition + 1: {"orders": FULL}})) is None
+
+
+def test_who_is_refused_is_told_by_which_limit() -> None:
+    """Rules: quota-rate"""
+    full = replace(LIMITS, full={HOME: {"orders": Shut(RATE, 100)}})
+    outcome = parse(logged(DUE), full)
+    assert isinstance(outcome, Reject) and outcome.reason is Reason.OVER_QUOTA
+    assert "100 requests a second are taken for orders, and as many came in the 10 s" in (
+        outcome.detail
+    )
 
 
 def test_what_is_wrong_in_itself_is_told_first() -> None:
-    full = replace(LIMITS, full={HOME: {"orders": 5}})
+    full = replace(LIMITS, full={HOME: {"orders": FULL}})
     assert reason(logged([("delayd-topic", b"orders")]), full) == "missing-due"
 
 
 def test_a_gate_passes_cancels() -> None:
     """Rules: quota-refused"""
     partition = partition_of(b"a", LIMITS.partitions)
-    full = replace(LIMITS, full={partition: {"orders": 5}})
+    full = replace(LIMITS, full={partition: {"orders": FULL}})
     headers: Headers = [("delayd-op", b"cancel"), ("delayd-id", b"a")]
     assert reason(Record(partition, 9, 0, NOW_MS, b"a", None, headers), full) is None

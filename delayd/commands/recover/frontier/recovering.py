@@ -345,7 +345,9 @@ def _quotas_at(frontier: Frontier, known: FrontierRecord, clues: Clues) -> dict[
                 quotas = obey_quota(quotas, said, offset)
         elif said.topic in quotas:
             at_ms = said.at_ms if said.is_full else 0
-            quotas[said.topic] = quotas[said.topic]._replace(full_ms=at_ms, written_ms=at_ms)
+            over = 0 if said.shut is None else said.shut.limit
+            state = {"full_ms": at_ms, "written_ms": at_ms, "over": over}
+            quotas[said.topic] = quotas[said.topic]._replace(**state)
     return quotas
 
 

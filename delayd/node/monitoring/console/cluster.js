@@ -169,12 +169,14 @@ function showLimits(targets) {
   table(
     at("limits"),
     targets.length ? many(targets.length, "target") : "None: any number may be pending.",
-    targets.length ? ["target", "state", "pending", "limit", "full since"] : [],
+    targets.length ? ["target", "state", "pending", "limit", "in 10 s", "limit a second", "full since"] : [],
     targets.map((each) => [
       each.topic,
       each.state,
       each.pending.toLocaleString(),
-      each.max_pending.toLocaleString(),
+      each.max_pending === null ? "" : each.max_pending.toLocaleString(),
+      each.rate === null ? "" : each.taken.toLocaleString(),
+      each.rate === null ? "" : each.rate.toLocaleString(),
       each.full_since_ms === null ? "" : time(each.full_since_ms),
     ]),
   );

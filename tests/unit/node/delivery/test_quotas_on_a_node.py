@@ -16,7 +16,7 @@ from delayd.bus.murmur2 import partition_of
 from delayd.request import Reason, RequestLimits, order_record, quota_record
 from delayd.request.quotas import gate_record
 from replication.holds import Order, home_of
-from replication.quotas import AGAIN_MS, QUOTAS_MAX, Gate, Quota, QuotaOrder
+from replication.quotas import AGAIN_MS, PENDING, QUOTAS_MAX, Gate, Quota, QuotaOrder, Shut
 from replication.rank import lane_of
 from replication.record import FrontierRecord, decode
 from replication.settings import AT_LEAST_ONCE, LANES
@@ -306,7 +306,7 @@ def test_a_node_that_starts_again_knows_what_is_full(tmp_path: Path) -> None:
         node.replica.checkpoint()
         settings = node.settings
     again = open_replica(tmp_path / "0", settings)
-    assert again.limits.full == {0: {"orders": 2}, 1: {"orders": 2}}
+    assert again.limits.full == {key: {"orders": Shut(PENDING, 2)} for key in (0, 1)}
     message: Headers = [("delayd-topic", b"orders"), ("delayd-delay", b"1h")]
     [rejected] = again.take([Record(0, 1_000, 0, START_MS, None, b"v", message)])
     assert rejected.reject.reason is Reason.OVER_QUOTA

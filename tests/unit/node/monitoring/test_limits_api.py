@@ -14,7 +14,7 @@ from delayd.cluster.limiting import limits_of, set_quota
 from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError, WrongClusterKeyError
 from delayd.runtime.clock import SystemClock
-from replication.quotas import MAX_PENDING_MAX, Quota, QuotaOrder
+from replication.quotas import MAX_PENDING_MAX, RATE_MAX, Quota, QuotaOrder
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,37 @@ def test_only_who_operates_may_limit_and_only_the_targets_of_the_token(node: Api
     assert given(node, "orders-eu", 0) is None
 
 
-@pytest.mark.parametrize("body", [{}, {"max_pending": 0}, {"max_pending": MAX_PENDING_MAX + 1}])
-def test_what_makes_no_sense_is_refused(ask: Client, body: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 409),
+        ({"max_pending": 0}, 409),
+        ({"max_pending": MAX_PENDING_MAX + 1}, 422),
+        ({"rate": RATE_MAX + 1}, 422),
+        ({"rate": "100/s"}, 422),
+    ],
+)
+def test_what_makes_no_sense_is_refused(ask: Client, body: dict[str, object], status: int) -> None:
     answer = ask("PUT", "/v1/targets/orders/limit", json=body)
-    assert answer.status_code == 422, answer.text
+    assert answer.status_code == status, answer.text
+
+
+def test_a_target_may_have_both_limits_and_each_is_changed_alone(ask: Client) -> None:
+    where = "/v1/targets/bills/limit"
+    assert ask("PUT", where, json={"rate": 1}).json()["max_pending"] is None
+    answer = ask("PUT", where, json={"max_pending": 50}).json()
+    assert (answer["rate"], answer["max_pending"], answer["state"]) == (1, 50, "open")
+    for number in range(10):
+        message = {"topic": "bills", "value": "v", "delay": "1h", "id": f"bill-{number}"}
+        ask("POST", "/v1/messages", json=message)
+    wait_for(lambda: states(ask) == ["full"])
+    [limit] = ask("GET", "/v1/targets/limits").json()
+    assert (limit["taken"], limit["refused_by"]) == (10, "rate")
+    message["id"] = "refused"
+    refused = ask("POST", "/v1/messages", json=message)
+    assert "1 requests a second are taken for bills" in refused.json()["detail"], refused.text
+    assert ask("PUT", where, json={"rate": 0}).json()["rate"] is None
+    assert ask("DELETE", where).json()["state"] == "unlimited"
 
 
 def test_an_order_that_cannot_be_obeyed_is_not_written(node: ApiNode) -> None:

@@ -23,8 +23,10 @@ from delayd.runtime.native.flat import Surveyor
 from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.native.rows import KIND
 from delayd.wheel import Entry
+from replication.quotas import Quota
 from replication.settings import DAY_MS, Settings
 
+RATED: Final = Quota(0, 0, 0, 0, 0, 1_000)
 SETTINGS: Final = replace(CLUSTER, record_bytes_max=BYTES_MAX, max_delay_ms=DAY_MS)
 
 
@@ -47,6 +49,8 @@ class Pair:
     ) -> None:
         self.surveyor = Surveyor(library)
         self.listed, self.flat = (open_replica(folder / name, settings) for name in "ab")
+        for replica in (self.listed, self.flat):
+            replica.arrivals.rates.watch({"orders": RATED})
         self.rules: list[PackRules] = []
         self.runs = 0
         """Runs that were taken natively."""
@@ -116,6 +120,7 @@ def all_of(replica: Replica) -> dict[str, Any]:
         "totals": (segments.totals, segments.bytes, segments.tail_bytes, wheel.filing),
         "counts": (wheel.counts.hours, wheel.counts.topics, wheel.counts._slots),
         "states": (replica._states, replica._epochs, replica.ingested_count, replica.rules),
+        "rates": replica.arrivals.rates._taken,
         "replies": wheel.pending_replies([0] * PARTITIONS),
         "ids": lines_of(replica, b"i"),
         "kills": lines_of(replica, b"k"),

@@ -115,6 +115,29 @@ def test_what_is_for_a_full_topic_is_refused_on_every_path(new_pair: Pair, sever
     assert new_pair.flat.limits.full == new_pair.listed.limits.full == {}
 
 
+def test_requests_of_a_topic_with_a_rate_are_counted_by_their_seconds(new_pair: Pair) -> None:
+    """In a run, in rows and one by one; what a cancel, another topic or a refusal brings does not
+    count. A run that straddles a second becomes rows.
+
+    Rules: quota-rate
+    """
+    second = APPEND_MS // 1000
+    later = [each._replace(append_ms=APPEND_MS + 1_000) for each in PLAIN]
+    key = next(key for key in (b"%d" % n for n in range(99)) if partition_of(key, PARTITIONS) == 1)
+    keyed = a_record([*FAST["delay"], ("delayd-id", key)], 0, key)
+    cancel = a_record([("delayd-op", b"cancel"), ("delayd-id", key)], 0, key, None)
+    bills = a_record([("delayd-topic", b"bills"), *FAST["delay"][1:]])
+    wrong = a_record([("delayd-topic", b"orders")])
+    new_pair.take([*PLAIN, keyed, keyed, cancel, bills, wrong])
+    assert new_pair.runs == 1
+    new_pair.take([*PLAIN, *later])
+    assert new_pair.runs == 1, "which of them came when is in the rows"
+    new_pair.take(later)
+    assert new_pair.runs == 2
+    counted = {"orders": {second: 2 * len(PLAIN) + 2, second + 1: 2 * len(PLAIN)}}
+    assert new_pair.flat.arrivals.rates._taken == counted
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     records=st.lists(

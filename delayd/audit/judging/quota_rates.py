@@ -1,0 +1,103 @@
+"""How many requests were taken for targets with a rate: what steps say, against the log.
+
+A step counts what was appended in the seconds before it and what its master has ingested: all that
+the step has passed, and nothing that stands behind the gates that it writes. What a master took in
+before it was started is in its memory no more, so too small a count is believed until a term, or an
+order, is a window old. Source: docs/design/audit.md, "Quotas".
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from delayd.audit.bounds import Bounds, LoggedQuota
+from delayd.audit.judging.columns import is_true
+from replication.quotas import RATE_WINDOW_S, SECOND_MS
+
+STEPS_MAX: Final = 500
+"""Steps that are judged, of all targets: the last ones, of each second and with each gate."""
+_SCHEMA: Final = "about string, at_ms bigint, gates array<bigint>"
+
+
+def wrong_rates(
+    steps: DataFrame, logged: DataFrame, adding: Sequence[str], bounds: Bounds
+) -> DataFrame:
+    """Return the steps whose count of requests is not what was taken: offset, topic, why, text.
+    `adding`: the requests that count."""
+    wanted = _judged_steps(steps, bounds)
+    since = F.floor(F.col("now_ms") / SECOND_MS) - (RATE_WINDOW_S - 1)
+    seconds = F.sequence(since, since + (2 * RATE_WINDOW_S - 1))
+    exploded = wanted.select("*", F.explode(seconds).alias("second"))
+    asked = logged.where(F.col("op").isin(*adding) & F.col("topic").isNotNull()).select(
+        F.col("partition").alias("m_partition"),
+        F.col("offset").alias("m_offset"),
+        F.col("topic").alias("m_topic"),
+        F.floor(F.col("append_ms") / SECOND_MS).alias("m_second"),
+    )
+    is_there = (F.col("m_topic") == F.col("topic")) & (F.col("m_second") == F.col("second"))
+    joined = F.broadcast(exploded).join(asked, is_there, "right").where("topic is not null")
+    partition = F.col("m_partition").cast("int")
+    is_passed = F.col("m_offset") < F.get("offsets", partition)
+    is_before = F.col("m_offset") < F.get("gates", partition)
+    of_step = ["offset", "topic"]
+    counted = joined.groupBy(*of_step).agg(
+        F.count_if(is_passed).alias("least"), F.count_if(is_before).alias("most")
+    )
+    judged = wanted.join(counted, of_step, "left").fillna(0, ["least", "most"])
+    is_trimmed = F.lit(any(bounds.buffer_starts))
+    since_ms = since * SECOND_MS
+    is_known = (since_ms - SECOND_MS >= F.col("known_ms")) & ~F.col("stands")
+    why = F.when(is_known & (F.col("taken") < F.col("least")), "fewer").when(
+        F.col("gates").isNotNull() & ~is_trimmed & (F.col("taken") > F.col("most")), "more"
+    )
+    text = F.format_string(
+        "step %d has counted %d requests for %s in %d s, %s than the log has: %d to %d",
+        *("step", "taken", "topic", F.lit(RATE_WINDOW_S), why, "least", "most"),
+    )
+    found = F.concat(F.lit("taken "), why).alias("why"), text.alias("reason")
+    return judged.where(why.isNotNull()).select("offset", "topic", *found)
+
+
+def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return the steps to judge by target, with what they say, and the offsets of their gates."""
+    gates = steps.sparkSession.createDataFrame(_gates(bounds), _SCHEMA)
+    stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
+    named = steps.select(
+        *("offset", "step", "term", "now_ms", "offsets"),
+        is_true(stands[0] & stands[1]).alias("stands"),
+        F.explode("quotas").alias("topic", "quota"),
+    ).where(_of("quota", 5) > 0)
+    told = named.withColumns({"taken": _of("quota", 6), "order": _of("quota", 2)})
+    of_order = Window.partitionBy("topic", "term", "order")
+    of_second = Window.partitionBy("topic", F.floor(F.col("now_ms") / SECOND_MS))
+    dated = told.withColumns(
+        {
+            "known_ms": F.min("now_ms").over(of_order),
+            "last": F.max(F.when(~F.col("stands"), F.col("offset"))).over(of_second),
+        }
+    )
+    is_gate = (F.col("about") == F.col("topic")) & (F.col("at_ms") == F.col("now_ms"))
+    with_gates = dated.join(F.broadcast(gates), is_gate, "left")
+    chosen = with_gates.where((F.col("offset") == F.col("last")) | F.col("gates").isNotNull())
+    newest = chosen.orderBy(F.desc("offset")).limit(STEPS_MAX)
+    return newest.drop("quota", "about", "at_ms", "last").localCheckpoint()
+
+
+def _gates(bounds: Bounds) -> list[tuple[str, int, list[int]]]:
+    """Return topic, time and offsets by partition of the gates that are in every one."""
+    written: defaultdict[tuple[str, int], dict[int, LoggedQuota]] = defaultdict(dict)
+    for each in bounds.quotas:
+        if each.kind != "limit" and each.rate:
+            written[each.topic, each.at_ms].setdefault(each.partition, each)
+    return [
+        (topic, at_ms, [places[partition].offset for partition in sorted(places)])
+        for (topic, at_ms), places in written.items()
+        if len(places) == bounds.settings.partitions
+    ]
+
+
+def _of(column: str, place: int) -> Column:
+    return F.get(column, F.lit(place))
