@@ -55,7 +55,8 @@ class RequestRates:
 
     def straddles(self, run: Run, first_append_ms: int) -> bool:
         """Return whether the second does not follow from a run in which each of its requests was
-        appended, the first one then, and they are to be counted."""
+        appended, the first one then, and they are to be counted. It looks at both ends: between
+        them append times go back only where a broker's clock does."""
         if not self._taken or first_append_ms // SECOND_MS == run.append_ms // SECOND_MS:
             return False
         return any(topic in self._taken for _, topic, _ in run.tallies)

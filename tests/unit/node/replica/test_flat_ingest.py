@@ -135,7 +135,8 @@ def test_requests_of_a_topic_with_a_rate_are_counted_by_their_seconds(new_pair: 
     new_pair.take(later)
     assert new_pair.runs == 2
     counted = {"orders": {second: 2 * len(PLAIN) + 2, second + 1: 2 * len(PLAIN)}}
-    assert new_pair.flat.arrivals.rates._taken == counted
+    for replica in (new_pair.flat, new_pair.listed):
+        assert replica.arrivals.rates._taken == counted
 
 
 @settings(max_examples=100, deadline=None)
