@@ -55,6 +55,25 @@ VIRTUAL_TIME: tuple[Mutant, ...] = (
         "tests/unit/bus/test_virtual_bus.py::test_a_batch_waits_for_an_announcement_before_its_end",
     ),
     one_edit(
+        "virtual-cluster-lets-real-programs-in",
+        "a program whose time is real refuses a virtual cluster",
+        PAGE,
+        "delayd/cluster/time_kind.py",
+        "if settings.virtual and not is_virtual():",
+        "if False:",
+        "tests/unit/cluster/test_time_kind.py::test_a_real_program_refuses_a_virtual_cluster",
+    ),
+    one_edit(
+        "virtual-cluster-lets-old-releases-in",
+        "a release that knows no virtual time stops at a virtual cluster",
+        PAGE,
+        "replication/record.py",
+        "names += [VIRTUAL] if self.settings.virtual else []",
+        "names += []",
+        "tests/unit/replication/test_record.py"
+        "::test_a_release_that_knows_no_virtual_time_stops_at_such_a_cluster",
+    ),
+    one_edit(
         "virtual-time-leaves-acknowledgements",
         "what a broker says when it takes a record is mapped as the record is",
         PAGE,

@@ -56,6 +56,7 @@ records = st.builds(
         [
             SETTINGS,
             replace(SETTINGS, guarantee=AT_LEAST_ONCE),
+            replace(SETTINGS, virtual=True),
             replace(SETTINGS, tracing_headers=("x-trace", "x-acme-*")),
         ]
     ),
@@ -152,6 +153,15 @@ def test_a_feature_that_is_not_known_is_refused_with_the_release_that_knows_it()
     with pytest.raises(FrontierFormatError, match=r"later, latest.* since 10\.0\.0") as refused:
         decode(changed(format=3, needs=dict(reversed(needs.items()))))
     assert refused.value.since == "10.0.0"
+
+
+def test_a_release_that_knows_no_virtual_time_stops_at_such_a_cluster() -> None:
+    """docs/adr/0028-virtual-clusters.md."""
+    settings = replace(SETTINGS, virtual=True)
+    fields = json.loads(encode(replace(FIRST, settings=settings)))
+    assert fields["needs"] == {"virtual": "0.2.0"} and fields["settings"]["virtual"] is True
+    with pytest.raises(FrontierFormatError, match="what of it must be known"):
+        decode(changed(settings=settings.to_json()))
 
 
 def test_an_unknown_format_is_refused_by_its_name() -> None:
