@@ -9,6 +9,7 @@ from delayd.commands.doctor.finding import Finding, Severity
 from delayd.commands.doctor.nodes import CLOCK_MS_MAX
 from delayd.coordination.etcd_server import EtcdServer, look_at
 from delayd.errors import CoordinationError, EtcdUnreachableError
+from delayd.runtime.clock import cluster_ms
 
 VERSION_LEAST: Final = (3, 5, 11)
 """Before it, a server that was cut off as leader may revoke leases (etcd's issue 15247)."""
@@ -49,7 +50,8 @@ def look_at_etcd(means: Means) -> Iterator[Finding]:
 
 def of_clock(server: EtcdServer, between_ms: tuple[int, int]) -> Iterator[Finding]:
     """Yield whether a server's clock, which it says in whole seconds, differs from this one."""
-    ahead_ms = offset_ms((server.at_ms, server.at_ms + 999), between_ms)
+    at_ms = cluster_ms(server.at_ms)
+    ahead_ms = offset_ms((at_ms, at_ms + 999), between_ms)
     if abs(ahead_ms) > CLOCK_MS_MAX:
         what = f"the clock of etcd at {server.endpoint} is {ahead_ms} ms ahead of this machine's"
         mend = "chronyc tracking, on its machine and here"
