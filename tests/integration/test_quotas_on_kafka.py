@@ -39,6 +39,15 @@ def ask(client: Client, topic: str, name: str) -> str:
     ).verdict
 
 
+def refused_by_rate(client: Client, topic: str) -> bool:
+    """Send more than ten seconds' worth at once; return whether the next request is refused."""
+    at_ms = CLOCK.wall_ms() + HOUR_MS
+    for _ in range(30):
+        client.schedule(topic, b"one of many", at=at_ms)
+    told = client.schedule(topic, b"late", at=at_ms, id="late", wait=True, timeout_ms=HANGS_MS)
+    return told.verdict == "over-quota" and "1 requests a second" in (told.detail or "")
+
+
 def listed(cluster: TestCluster) -> Any:
     """Return what the only limit of the cluster is."""
     where = ("--bootstrap", cluster.bootstrap, "--cluster", cluster.name)
@@ -54,7 +63,7 @@ def listed(cluster: TestCluster) -> Any:
 def test_a_limit_is_kept_through_the_death_of_the_master(
     kafka_and_etcd: LocalCluster, tmp_path: Path, guarantee: str
 ) -> None:
-    """Rules: quota-full, quota-opened, quota-refused, quota-in-frontier"""
+    """Rules: quota-full, quota-opened, quota-refused, quota-in-frontier, quota-rate"""
     cluster = make_cluster(kafka_and_etcd, tmp_path, guarantee=guarantee)
     target, neighbour = cluster.target("small", partitions=1), cluster.target("calm", partitions=1)
     nodes = [cluster.node(number, guarantee=guarantee) for number in range(3)]
@@ -87,6 +96,8 @@ def test_a_limit_is_kept_through_the_death_of_the_master(
         seen = read_until(cluster.bootstrap, target, lambda seen: len(seen) >= len(left))
         assert sorted((record.value or b"").decode() for record in seen) == sorted(left)
         assert command(cluster, "limits", "clear", target)["state"] == "unlimited"
+        assert command(cluster, "limits", "set", neighbour, "--rate", "1/s")["rate"] == 1
+        wait_for(lambda: refused_by_rate(client, neighbour), "too many requests came")
         if guarantee == AT_LEAST_ONCE:
             return  # No audit proves that nothing was doubled.
         master.start().wait_ready()
