@@ -255,7 +255,8 @@ def _ask(admin: str, clock: Clock) -> dict[str, Any]:
     if fields is None:
         return {"admin": admin}
     wanted = (
-        *("role", "ready", "unready", "leads_since_ms", "lease_margin_ms", "wheel"),
+        *("role", "ready", "unready", "leads_since_ms", "shards_led_since_ms"),
+        *("lease_margin_ms", "wheel"),
         *("ingested_count", "delivered_count", "late_count"),
         *(
             "lateness",

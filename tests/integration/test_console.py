@@ -272,6 +272,100 @@ def test_what_is_pending_is_moved_and_fired_by_whoever_has_a_token(site: Site, p
     assert [record.value for record in seen].count(wanted) == 1
 
 
+def test_a_message_is_scheduled_listed_and_looked_up(site: Site, page: Page) -> None:
+    with site.cluster.client() as client:
+        client.schedule(site.target, b"v", in_="3h", id="of-a-group", group="customer-42")
+    open_console(page, site.nodes[0])
+    with_token(page)
+    click(page, "Schedule …")
+    fill(page, "#dialog form", topic=site.target, id="each-day", when="0 9 * * *", value="v")
+    fill(page, "#dialog form", zone="Europe/Paris")
+    click(page, "Schedule it")
+    wait_text(page, "dialog", "scheduled", "(request ")
+    click(page, "Close")
+    wait_text(page, "known", "0 9 * * *, Europe/Paris, occurrence", "pending")
+    submit(page, "#pending-list", group="customer-42")
+    assert "each-day" not in wait_text(page, "listed", "of-a-group", "customer-42", site.target)
+
+    def is_listed() -> bool:
+        submit(page, "#pending-list", group="", id_prefix="each-")
+        return "0 9 * * *, Europe/Paris" in text(page, "listed")
+
+    wait_for(is_listed, "a checkpoint has it")
+    click(page, "each-day", "#listed")
+    wait_text(page, "known", "occurrence")
+    submit(page, "#pending-list", id_prefix="nobody-has-this")
+    wait_text(page, "listed", "Nothing that is pending matches.")
+
+
+def test_a_target_is_paused_resumed_and_limited_by_whoever_has_a_token(
+    site: Site, page: Page
+) -> None:
+    topic = site.cluster.target("held")
+    open_console(page, site.nodes[1])
+    fill(page, "#target", topic=topic)
+    click(page, "Pause …")
+    says = wait_text(page, "dialog", f"Pause {topic}?")
+    assert "What becomes due waits in its order" in says
+    click(page, "Pause the target")
+    wait_text(page, "dialog", "this needs a token")
+    click(page, "Close")
+    with_token(page)
+    click(page, "Pause …")
+    wait_text(page, "dialog", f"Pause {topic}?")
+    fill(page, "#dialog form", lasting="25h")
+    click(page, "Pause the target")
+    wait_text(page, "dialog", "24 h")
+    fill(page, "#dialog form", lasting="2h", rate="100")
+    click(page, "Pause the target")
+    wait_text(page, "dialog", f"{topic}: paused, until ")
+    click(page, "Close")
+    assert "100" in wait_text(page, "paused", topic, "paused")
+    with site.cluster.client() as client:
+        client.schedule(topic, b"held back", in_=0)
+    click(page, "Resume …")
+    click(page, "Resume the target")
+    wait_text(page, "dialog", topic, ".")
+    click(page, "Close")
+    seen = read_until(site.cluster.bootstrap, topic, bool)
+    assert [record.value for record in seen] == [b"held back"]
+
+    click(page, "Limit …")
+    wait_text(page, "dialog", f"Limit {topic}?")
+    fill(page, "#dialog form", max_pending="7")
+    click(page, "Set the limit")
+    wait_text(page, "dialog", f"{topic}: open, 0 of 7.")
+    click(page, "Close")
+    wait_text(page, "limits", topic, "7")
+    click(page, "Limit …")
+    assert "Empty: the limit ends." in wait_text(page, "dialog", "refused as over-quota")
+    click(page, "Set the limit")
+    wait_text(page, "dialog", f"{topic}: unlimited.")
+
+
+def test_each_shard_has_a_line(kafka_and_etcd: LocalCluster, page: Page, tmp_path: Path) -> None:
+    cluster = make_cluster(kafka_and_etcd, tmp_path, partitions=3, shards=3)
+    with node_group([node := cluster.node(0, api_anonymous_reads=True)]):
+        node.start()
+        node.wait_ready()
+        page.open(f"{node.url}/", width=360)
+        rows = (
+            "Array.from(document.querySelectorAll('#shards tbody tr'))"
+            ".map((row) => Array.from(row.cells).slice(0, 3).map((cell) => cell.innerText))"
+        )
+        wait_for(
+            lambda: [row[:2] for row in page.evaluate(rows)] == [[f"{n}", "n0"] for n in range(3)],
+            "it leads all",
+        )
+        wait_for(
+            lambda: all(since.startswith("20") for _, _, since in page.evaluate(rows)),
+            "it says since when",
+        )
+        assert "without a leader\n0" in wait_text(page, "leader", "shards\n3")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 def test_events_that_cancel_are_counted_by_topic(site: Site, page: Page) -> None:
     open_console(page, site.nodes[0])
     wait_text(page, "events", site.events)

@@ -30,10 +30,15 @@ class Deliveries:
         return [shard for shard, loop in enumerate(self.loops) if loop.is_delivering]
 
     @property
+    def led_since_ms(self) -> dict[int, int]:
+        """Wall time, Unix ms, since when this node delivers each shard that it does."""
+        times_ms = {shard: loop.leads_since_ms for shard, loop in enumerate(self.loops)}
+        return {shard: since_ms for shard, since_ms in times_ms.items() if since_ms is not None}
+
+    @property
     def leads_since_ms(self) -> int | None:
         """Wall time, Unix ms, since when this node delivers something; None if it does not."""
-        times_ms = [ms for loop in self.loops if (ms := loop.leads_since_ms) is not None]
-        return min(times_ms, default=None)
+        return min(self.led_since_ms.values(), default=None)
 
     @property
     def stepped_ms(self) -> int:

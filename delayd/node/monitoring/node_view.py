@@ -203,6 +203,7 @@ class NodeView:
             "late_count": self.late_count(),
             "shards_led": self.delivery.led,
             "leads_since_ms": self.delivery.leads_since_ms,
+            "shards_led_since_ms": self.delivery.led_since_ms,
             "lateness": {
                 "bounds_ms": LATENESS_BOUNDS_MS,
                 "targets": self.delivery.counters.recent_lateness.since(self.clock.wall_ms()),

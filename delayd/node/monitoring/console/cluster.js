@@ -11,16 +11,9 @@ export function showEvent(event) {
   at("cluster").textContent = cluster.cluster;
   document.title = `${cluster.healthy ? "" : "! "}delayd ${cluster.cluster}`;
   at("problems").replaceChildren(...cluster.problems.map((each) => el("li", {}, each)));
-  const [shard] = cluster.shards;
-  const leader = cluster.nodes.find((node) => node.node === shard.leader);
-  figures(at("leader"), [
-    ["leader", shard.leader ?? "nobody"],
-    ["leads since", leader?.leads_since_ms ? time(leader.leads_since_ms) : "?"],
-    ["term", shard.term],
-    ["delivered up to", shard.cursor_ms ? time(shard.cursor_ms) : "nothing yet"],
-    ["behind the clock", duration(Math.max(0, shard.cursor_age_ms))],
-    ["records not read", shard.lag.toLocaleString()],
-  ]);
+  const leader = leaderOf(cluster.shards[0], cluster);
+  figures(at("leader"), cluster.shards.length > 1 ? ofShards(cluster.shards) : ofShard(cluster.shards[0], leader));
+  showShards(cluster);
   showFlow(event);
   table(
     at("nodes"),
@@ -34,6 +27,50 @@ export function showEvent(event) {
   showEvents(leader?.cancel_on);
   showLateness(cluster.lateness);
   showFailovers(cluster.failovers);
+}
+
+const leaderOf = (shard, cluster) => cluster.nodes.find((node) => node.node === shard.leader);
+const upTo = (shard) => (shard.cursor_ms ? time(shard.cursor_ms) : "nothing yet");
+const behind = (shard) => duration(Math.max(0, shard.cursor_age_ms));
+
+const ofShard = (shard, leader) => [
+  ["leader", shard.leader ?? "nobody"],
+  ["leads since", leader?.leads_since_ms ? time(leader.leads_since_ms) : "?"],
+  ["term", shard.term],
+  ["delivered up to", upTo(shard)],
+  ["behind the clock", behind(shard)],
+  ["records not read", shard.lag.toLocaleString()],
+];
+
+// The one that is furthest behind stands for all.
+function ofShards(shards) {
+  const last = shards.reduce((a, b) => (b.cursor_age_ms > a.cursor_age_ms ? b : a));
+  const lag = shards.reduce((sum, each) => sum + each.lag, 0);
+  return [
+    ["shards", shards.length],
+    ["without a leader", shards.filter((each) => each.leader === null).length],
+    ["delivered up to", upTo(last)],
+    ["behind the clock", behind(last)],
+    ["records not read", lag.toLocaleString()],
+  ];
+}
+
+function showShards(cluster) {
+  const { shards } = cluster;
+  at("shards-part").hidden = shards.length < 2;
+  if (shards.length < 2) return;
+  table(
+    at("shards"),
+    `${many(shards.length, "shard")}: the node that leads each delivers its messages`,
+    ["shard", "leader", "leads since", "term", "delivered up to", "behind", "unread"],
+    shards.map((shard) => {
+      const since = leaderOf(shard, cluster)?.shards_led_since_ms?.[shard.shard];
+      return [
+        shard.shard, shard.leader ?? "nobody", since ? time(since) : "?", shard.term, upTo(shard), behind(shard),
+        shard.lag.toLocaleString(),
+      ];
+    }),
+  );
 }
 
 function nodeRow(node, clocks) {

@@ -4,7 +4,9 @@ import { hasToken, listen, useToken } from "./api.js";
 import { freshness, link, showEvent } from "./cluster.js";
 import { search } from "./dead.js";
 import { at, clock, confirm, el } from "./dom.js";
-import { lookUp } from "./message.js";
+import { lookUp, schedule } from "./message.js";
+import { list } from "./pending.js";
+import { change } from "./targets.js";
 import { HEAT_MS, showWheel } from "./wheel.js";
 
 const STALE_MS = 1500; // events come each second: within 2 s of the last one it is said
@@ -89,12 +91,15 @@ function showToken() {
 function onSubmit(id, act) {
   at(id).addEventListener("submit", (event) => {
     event.preventDefault();
-    act(Object.fromEntries(new FormData(event.target)));
+    act(Object.fromEntries(new FormData(event.target, event.submitter)));
   });
 }
 
 at("token-button").addEventListener("click", askToken);
+at("schedule-button").addEventListener("click", schedule);
 onSubmit("look-up", ({ id }) => lookUp(id));
+onSubmit("pending-list", (wanted) => list(wanted));
+onSubmit("target", change);
 onSubmit("dead-search", search);
 showToken();
 setInterval(watch, 250);

@@ -27,9 +27,9 @@ export async function lookUp(id) {
     table(
       found,
       `What ${known.node} knows of ${id}`,
-      ["state", "due", "target", "request", "ended by", "decided", "record", "at", "note"],
+      ["state", "due", "recurs", "target", "request", "ended by", "decided", "record", "at", "note"],
       known.messages.map((each) => [
-        each.state, time(each.due_ms), each.topic, each.source, each.killed_by,
+        each.state, time(dueOf(each)), timesOf(each), each.topic, each.source, each.killed_by,
         time(each.decided_ms), each.at, time(each.at_ms), each.problem,
       ]),
     );
@@ -64,6 +64,12 @@ function actions(id, pending) {
 
 const said = (judged) =>
   `${judged.verdict}${judged.detail ? `: ${judged.detail}` : ""} (request ${judged.source})`;
+
+// The expression of a series and how often it came, or the clock of a local time.
+function timesOf({ series, local }) {
+  if (series) return `${series.cron}, ${series.zone}, occurrence ${series.occurrence}`;
+  return local ? `${local.at}, ${local.zone}` : "";
+}
 
 async function change(id, title, says, verb, fields, send) {
   const before = shown;
@@ -128,4 +134,31 @@ async function replace(id, pending) {
   ];
   await change(id, `Replace ${id}?`, says, "Replace the message", fields,
     (given) => ask("PUT", `${path(id)}?${WAIT}`, given));
+}
+
+// Schedules a new message, and shows its id if it has one.
+export async function schedule() {
+  const says = [
+    "A new message. With an id it can be cancelled, and the same request again does nothing more.",
+  ];
+  const fields = [
+    el("label", {}, "Target", el("input", { name: "topic", required: true, maxlength: 249 })),
+    el("label", {}, "Id; may be empty", el("input", { name: "id", maxlength: 256 })),
+    el("label", {}, "Delay from now: 10m, 2h, 30d; or a cron expression, such as 0 9 * * *",
+      el("input", { name: "when", required: true })),
+    el("label", {}, "Zone of a cron expression; empty: UTC", el("input", { name: "zone" })),
+    el("label", {}, "Value, as text", el("textarea", { name: "value" })),
+  ];
+  let sent = null;
+  const act = async ({ topic, id, when, zone, value }) => {
+    const time = /^\s*\d+[a-z]+\s*$/.test(when)
+      ? { delay: when.trim() } : { cron: when.trim(), ...(zone ? { zone } : {}) };
+    const judged = await ask("POST", `/v1/messages?${WAIT}`, { topic, value, ...(id ? { id } : {}), ...time });
+    sent = id;
+    return said(judged);
+  };
+  await confirm("Schedule a message", says, "Schedule it", act, fields);
+  if (!sent) return;
+  at("look-up").elements.id.value = sent;
+  await lookUpAnew(sent, "");
 }
