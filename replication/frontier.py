@@ -54,6 +54,12 @@ class Frontier:
         first = partition % self.shards * lanes
         return self.cursors[first : first + lanes]
 
+    def cursor_at(self, lane: int, partition: int) -> int:
+        """Return which of `cursors` is K of a lane, for messages of this partition."""
+        if self.shard != ALL_SHARDS:
+            return lane
+        return partition % self.shards * (len(self.cursors) // self.shards) + lane
+
     @property
     def lowest_cursor(self) -> Rank:
         """The cursor that people see: the minimum over the lanes."""

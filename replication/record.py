@@ -29,6 +29,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 (`replication.holds`); absent where there is none
     quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms, rate, taken, over]}
                 of topics that have one (`replication.quotas`); absent where there is none
+    last_steps  [[term, step, now_ms, delivered, digest]...] of a joint record: what the newest
+                record of each shard says of its step; absent where there is one shard
     rest_ms     no step passes this time: shards come to rest (`replication.resharding`); absent
                 where none does
     resharding  how many shards the cluster is to have: nobody goes on from this record; absent
@@ -48,7 +50,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from replication.features import (
     BARRIERS,
@@ -83,7 +85,7 @@ _FIELDS: Final = frozenset(
     {
         *("shard", "term", "step", "owner", "now_ms", "cursor", "lanes", "offsets", "own_writes"),
         *("counts", "digest", "settings", "barriers", "moved", "smoothing", "holds"),
-        *("quotas", "rest_ms", "resharding"),
+        *("quotas", "rest_ms", "resharding", "last_steps"),
     }
 )
 
@@ -113,6 +115,16 @@ class StepCounts:
     answers: int = 0
 
 
+class LastStep(NamedTuple):
+    """What a joint record keeps of the newest step of one shard."""
+
+    term: int
+    step: int
+    now_ms: int
+    delivered: int
+    digest: int
+
+
 _COUNTS: Final = tuple(each.name for each in dataclasses.fields(StepCounts))
 
 
@@ -140,6 +152,18 @@ class FrontierRecord:
     """The time that no step of the shard passes, Unix ms; 0 if there is none."""
     resharding: int = 0
     """How many shards there will be: this is the last record of the shard as it was; 0 if not."""
+
+    last_steps: tuple[LastStep, ...] = ()
+    """Of a joint record: by shard."""
+
+    @property
+    def steps(self) -> tuple[LastStep, ...]:
+        """Return the last step of each shard; of a record of one, its own."""
+        frontier = self.frontier
+        own = LastStep(
+            frontier.term, frontier.step, self.now_ms, self.counts.delivered, self.digest
+        )
+        return self.last_steps or (own,)
 
     @property
     def rules(self) -> Rules:
@@ -197,6 +221,8 @@ def encode(record: FrontierRecord) -> bytes:
         fields["holds"] = record.holds
     if record.quotas:
         fields["quotas"] = record.quotas
+    if record.last_steps:
+        fields["last_steps"] = record.last_steps
     if record.rest_ms:
         fields["rest_ms"] = record.rest_ms
     if record.resharding:
@@ -230,6 +256,7 @@ def decode(value: bytes, *, takes_moved: bool = False) -> FrontierRecord:
             moved=str(fields.get("moved", "")),
             rest_ms=_whole(fields.get("rest_ms", 0)),
             resharding=_whole(fields.get("resharding", 0)),
+            last_steps=tuple(LastStep(*map(_whole, each)) for each in fields.get("last_steps", ())),
             **_of_topics(fields),
         )
         if not record.needs.keys() <= fields.get("needs", {}).keys():

@@ -82,10 +82,30 @@ def floor_of(known: Frontier, traces: Iterable[Trace], own_writes: Iterable[Trac
     for partition, offset, rank, lane in traces:
         offsets[partition] = max(offsets[partition], offset + 1)
         if rank is not None:
-            cursors[lane] = max(cursors[lane], rank._replace(offset=rank.offset + 1))
+            at = known.cursor_at(lane, partition)
+            cursors[at] = max(cursors[at], rank._replace(offset=rank.offset + 1))
     for partition, offset, _, _ in own_writes:
         writes[partition] = max(writes[partition], offset)
     return replace(known, cursors=tuple(cursors), offsets=tuple(offsets), own_writes=tuple(writes))
+
+
+def joined(one: Frontier, other: Frontier) -> Frontier:
+    """Return the smallest frontier that holds both; `other` may be that of one shard, where `one`
+    is of all."""
+    cursors = list(one.cursors)
+    for partition in range(len(one.offsets)):
+        if other.owns(partition):
+            for lane, cursor in enumerate(other.cursors_of(partition)):
+                at = one.cursor_at(lane, partition)
+                cursors[at] = max(cursors[at], cursor)
+    return replace(
+        one,
+        cursors=tuple(cursors),
+        offsets=tuple(map(max, one.offsets, other.offsets)),
+        own_writes=tuple(map(max, one.own_writes, other.own_writes)),
+        term=max(one.term, other.term),
+        step=max(one.step, other.step),
+    )
 
 
 def fate_of(facts: Facts, floor: Frontier, stopped_ms: int) -> Fate:
@@ -110,7 +130,8 @@ def lowered(floor: Frontier, missing: Iterable[Facts]) -> Frontier:
     what of their lanes is beyond the first of them."""
     cursors = list(floor.cursors)
     for lane, rank, *_ in missing:
-        cursors[lane] = min(cursors[lane], rank)
+        at = floor.cursor_at(lane, rank.partition)
+        cursors[at] = min(cursors[at], rank)
     return replace(floor, cursors=tuple(cursors))
 
 

@@ -66,6 +66,29 @@ def joint_frontier(parts: Sequence[Frontier]) -> Frontier:
     )
 
 
+def shared_out(joint: Frontier, shards: int) -> list[Frontier]:
+    """Return the frontier of each of so many shards, in order, from that of all. Each stands as far
+    as any of its partitions did; term and step are those of all."""
+    lanes = len(joint.cursors_of(0))
+    return [
+        Frontier(
+            shard=shard,
+            cursors=tuple(
+                max(joint.cursors_of(p)[lane] for p in range(shard, len(joint.offsets), shards))
+                for lane in range(lanes)
+            ),
+            offsets=tuple(o if p % shards == shard else 0 for p, o in enumerate(joint.offsets)),
+            own_writes=tuple(
+                r if p % shards == shard else -1 for p, r in enumerate(joint.own_writes)
+            ),
+            term=joint.term,
+            step=joint.step,
+            shards=shards,
+        )
+        for shard in range(shards)
+    ]
+
+
 def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
     """Return one record of all shards, from the newest of each in order: for checkpoints, exports
     and people, never for the frontier topic. Its owner and time are those of the last step."""
@@ -85,6 +108,7 @@ def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
         resharding=max(part.resharding for part in parts),
         holds={topic: joint_hold(topic, parts) for topic in topics},
         quotas={topic: quota for part in parts for topic, quota in part.quotas.items()},
+        last_steps=tuple(chain.from_iterable(part.steps for part in parts)),
     )
 
 

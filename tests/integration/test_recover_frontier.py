@@ -90,10 +90,12 @@ def recover(node: NodeProcess, *options: str) -> subprocess.CompletedProcess[str
     return ran
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 def test_a_lost_frontier_costs_no_message_and_doubles_none(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    kafka_and_etcd: LocalCluster, tmp_path: Path, shards: int
 ) -> None:
-    cluster = make_cluster(kafka_and_etcd, tmp_path, 3)
+    """With several shards, the command is killed before the commit of the first record."""
+    cluster = make_cluster(kafka_and_etcd, tmp_path, 3, shards=shards)
     target = cluster.target("orders", 2, BY_APPEND_TIME)
     plain = cluster.target("plain", 1)
     for topic in (target, plain):
@@ -136,7 +138,8 @@ def test_a_lost_frontier_costs_no_message_and_doubles_none(
     assert ran.returncode == -signal.SIGKILL, "it was killed before its commit"
     done = recover(wheel, "--yes", "--json")
     assert done.returncode == ExitCode.FINE, done.stdout + done.stderr
-    assert json.loads(done.stdout)["written"] is not None
+    result = json.loads(done.stdout)
+    assert result["written"] is not None and result["lost_shards"] == [*range(shards)]
     again = json.loads(recover(wheel, "--yes", "--json").stdout)
     assert not again["is_lost"] and again["written"] is None
     wanted = Counter(b"%d" % n for n in range(COUNT) if n not in gone and n != 1197)

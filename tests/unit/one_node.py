@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from delayd.cluster.topics import create_topics, load_settings
 from delayd.errors import DelaydError
 from delayd.node.delivery.delivery_context import DeliveryOptions
 from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.delivery.mastership import Mastership
+from delayd.node.delivery.standby import Standby
 from delayd.runtime.clock import Clock
 from delayd.testing.node import CLUSTER_KEY as CLUSTER_KEY
 from delayd.testing.node import FOREVER_MS as FOREVER_MS
@@ -181,6 +184,49 @@ class OneNode(SteppedNode):
         ]
 
 
+class ShardedNode(OneNode):
+    """A node that leads all of several shards."""
+
+    def __init__(self, folder: Path, *targets: str, **options: Any) -> None:
+        self._leading: dict[int, Mastership] = {}
+        super().__init__(folder, *targets, **options)
+
+    def lead(self) -> None:
+        for shard in range(self.settings.shards):
+            log = FrontierLog(self.bus, self.settings.frontier.name, shard)
+            log.open(TIMEOUT_MS)
+            context = replace(
+                self.delivery_context(),
+                frontier_log=log,
+                standby=Standby(self.bus, self.settings, self.clock, shard),
+                shard=shard,
+            )
+            self._leading[shard] = Mastership(context, self.grant)
+            assert self._leading[shard].take_over()
+        self._mastership = self._leading[0]
+
+    def stop_leading(self) -> None:
+        for mastership in self._leading.values():
+            mastership.close()
+        self._leading.clear()
+        self._mastership = None
+
+    def step(self) -> None:
+        if self._mastership is None:
+            self.lead()
+        try:
+            for mastership in self._leading.values():
+                mastership.advance()
+        except DelaydError as error:
+            self.failures[error.code] += 1
+            self.stop_leading()
+            self.targets.forget()
+
+    def close(self) -> None:
+        self.stop_leading()
+        self.replica.close()
+
+
 Maker = Callable[..., OneNode]
 """From targets and options to a node."""
 
@@ -191,7 +237,8 @@ def nodes_in(folder: Path) -> Iterator[Maker]:
     made: list[OneNode] = []
 
     def make_node(*targets: str, **options: object) -> OneNode:
-        made.append(OneNode(folder / str(len(made)), *targets, **options))  # type: ignore[arg-type]
+        kind = ShardedNode if options.get("shards", 1) != 1 else OneNode
+        made.append(kind(folder / str(len(made)), *targets, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make_node

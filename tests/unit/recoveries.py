@@ -63,13 +63,17 @@ class Lost:
         else:
             self.node.replica.close()
 
-    def lose(self) -> None:
-        """Delete the frontier topic."""
+    def lose(self, shard: int | None = None) -> None:
+        """Delete the frontier topic, or empty a shard's partition of it."""
+        if shard is not None:
+            self.node.kafka.topics["delayd-frontier"].partitions[shard].truncate(0)
+            return
         self.node.kafka.delete_topic("delayd-frontier")
 
     def recover(self, *, is_dry: bool = False, kill: Kill | None = None,
                 takes_doubles: bool = False, stopped_ms: int | None = None,
-                cluster: str = "c", folder: Path | None = None) -> Recovered:  # fmt: skip
+                cluster: str = "c", folder: Path | None = None,
+                shards: int | None = None) -> Recovered:  # fmt: skip
         """One run of the command."""
         clock = MovingClock(self.node)
         with locked(folder or self.folder) as layout, open_stopped(layout) as wheel:
@@ -82,6 +86,7 @@ class Lost:
                 stopped_ms=clock.wall_ms() if stopped_ms is None else stopped_ms,
                 takes_doubles=takes_doubles,
                 clock=clock,
+                shards=shards,
                 timeout_ms=TIMEOUT_MS,
             )
             return (planned if is_dry else run)(recovery, Source(wheel), silent)
@@ -106,7 +111,7 @@ class Lost:
 
 def cluster_in(folder: Path, make: Maker, **options: object) -> Lost:
     """A cluster that has delivered something some minutes ago, so that its targets are no news."""
-    node = make("orders", "other", partitions=2, **options)
+    node = make("orders", "other", **{"partitions": 2, **options})
     lost = Lost(node, folder / "0")
     lost.node.lead()
     for topic in ("orders", "other"):

@@ -19,7 +19,8 @@ from replication.holds import Order
 from replication.quotas import QuotaOrder
 from replication.record import decode
 
-SEEDS = range(10)
+SEEDS = [*((seed, 1) for seed in range(10)), *((10 + n, 2 + n % 2) for n in range(8))]
+"""With how many shards."""
 ROUNDS = 3
 TOPICS = ("orders", "other", "absent")
 
@@ -52,10 +53,11 @@ class Play:
             case 3 | 4 | 5:
                 self.asked[lost.send(value, in_ms, id=id, topic=topic)] = value
             case 6:
-                place = chance.randrange(2)
+                place = chance.randrange(lost.node.settings.partitions)
                 lost.node.kafka.append("delayd-buffer", place, None, b"x", [("delayd-due", b"?")])
             case _:
-                source = lost.send(value, in_ms, topic=topic, partition=chance.randrange(2))
+                place = chance.randrange(lost.node.settings.partitions)
+                source = lost.send(value, in_ms, topic=topic, partition=place)
                 self.asked[source] = value
 
     def go_on(self) -> None:
@@ -67,7 +69,9 @@ class Play:
             if chance.random() < 0.3:
                 lost.checkpoint()
             if chance.random() < 0.15:
-                name = f"delayd-{lost.node.settings.realm}-shard-0"
+                shards = lost.node.settings.shards
+                shard = chance.randrange(shards) if shards > 1 else 0
+                name = f"delayd-{lost.node.settings.realm}-shard-{shard}"
                 lost.node.kafka.fail_next_commit(name, applied=chance.random() < 0.5)
             lost.go_on(chance.choice((50, 400, 1_500, 12_000)), chance.randrange(1, 4))
 
@@ -75,7 +79,11 @@ class Play:
         """The node dies, in a step or not, and the frontier is gone; more requests come."""
         chance, lost = self.chance, self.lost
         lost.die()
-        lost.lose()
+        shards = lost.node.settings.shards
+        if shards > 1 and chance.random() < 0.5:
+            lost.lose(chance.randrange(shards))
+        else:
+            lost.lose()
         for _ in range(chance.randrange(3)):
             self.send()
         found = lost.recover(takes_doubles=True).found
@@ -106,9 +114,11 @@ class Play:
             assert arrived[value] + dead == wanted, f"{source} {value}: {arrived[value]}, {dead}"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_each_message_once_through_any_loss(seed: int, tmp_path: Path, make: Maker) -> None:
-    play = Play(cluster_in(tmp_path, make), seed)
+@pytest.mark.parametrize(("seed", "shards"), SEEDS)
+def test_each_message_once_through_any_loss(
+    seed: int, shards: int, tmp_path: Path, make: Maker
+) -> None:
+    play = Play(cluster_in(tmp_path, make, shards=shards, partitions=max(2, shards)), seed)
     for _ in range(ROUNDS):
         play.go_on()
         play.lose_and_recover()

@@ -16,7 +16,14 @@ from replication.rank import Rank
 from replication.record import FrontierFormatError, FrontierRecord, StepCounts, decode, encode
 from replication.rules import Barrier
 from replication.settings import AT_LEAST_ONCE, SHARDS_MAX, Settings, shards_problem
-from replication.shards import first_of_shard, home_in, joint_frontier, joint_record, shard_of
+from replication.shards import (
+    first_of_shard,
+    home_in,
+    joint_frontier,
+    joint_record,
+    shard_of,
+    shared_out,
+)
 
 SHARDS, LANES, PARTITIONS = 3, 2, 6
 DUE_MAX, OFFSET_MAX = 4, 3
@@ -167,3 +174,25 @@ def test_a_release_that_knows_no_shards_stops_at_their_records() -> None:
     value = encode(record_of(first_of_shard(1, SHARDS, PARTITIONS, LANES)))
     with pytest.raises(FrontierFormatError, match="what of it must be known"):
         decode(value.replace(b'"needs":{"shards":"0.2.0"},', b"").replace(b't":3', b't":2'))
+
+
+@given(parts())
+def test_what_all_have_done_is_shared_out_as_it_was(found: list[Frontier]) -> None:
+    joint = joint_frontier(found)
+    again = shared_out(joint, len(found))
+    assert [replace(part, term=0, step=0) for part in again] == [
+        replace(part, term=0, step=0) for part in found
+    ]
+
+
+@given(parts(), st.sampled_from([1, 2]))
+def test_of_fewer_shards_each_stands_as_far_as_any_that_it_is_made_of(
+    found: list[Frontier], shards: int
+) -> None:
+    joint = joint_frontier(found)
+    for part in shared_out(joint, shards):
+        for partition in range(len(joint.offsets)):
+            if part.owns(partition):
+                cursors = joint.cursors_of(partition)
+                assert all(k <= j for k, j in zip(cursors, part.cursors, strict=True))
+                assert part.offsets[partition] == joint.offsets[partition]

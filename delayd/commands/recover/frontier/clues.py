@@ -160,7 +160,8 @@ class Reader:
         rules = Rules(self._settings.rules_version, progress.rules).with_barriers(known.barriers)
         limits = RequestLimits.of(self._settings, proof_key, rules)
         self._limits = replace(limits, full=full_of(progress.full))
-        self._since_ms = known.now_ms - SKEW_MS
+        # Of several shards, the one of which the wheel has heard least.
+        self._since_ms = min(each.now_ms for each in known.steps) - SKEW_MS
 
     def read(self, targets: Iterable[str], tell: Tell, *, is_fenced: bool) -> Clues:
         """Return the clues. `targets` are those of what is stored; those of the tail are added.

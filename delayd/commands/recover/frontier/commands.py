@@ -14,7 +14,6 @@ from delayd.errors import ConfigError, ExitCode
 from delayd.request.reasons import RefusedError
 from delayd.request.times import due_ms_of
 from delayd.runtime.clock import Clock, SystemClock
-from replication.settings import Settings
 
 if TYPE_CHECKING:
     from delayd.commands.recover.frontier.recovering import Recovery
@@ -42,6 +41,22 @@ NodeFile = Annotated[
         help="TOML file of the node, as for `delayd node`; every key is also DELAYD_<KEY>.",
     ),
 ]
+StoppedAt = Annotated[
+    str | None,
+    typer.Option(
+        "--stopped-at",
+        help="When the last node stopped at the latest: Unix ms, or RFC 3339. Default: now.",
+    ),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        "--shards",
+        min=1,
+        help="How many shards the cluster had at last, if neither the topic nor the wheel can "
+        "tell.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would be written; as without --yes.")
 ]
@@ -50,13 +65,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it.")]
 
 def frontier(
     config: NodeFile = None,
-    stopped_at: Annotated[
-        str | None,
-        typer.Option(
-            "--stopped-at",
-            help="When the last node stopped at the latest: Unix ms, or RFC 3339. Default: now.",
-        ),
-    ] = None,
+    stopped_at: StoppedAt = None,
     prefer: Annotated[
         Preference,
         typer.Option(
@@ -64,6 +73,7 @@ def frontier(
             help="at-least-once: also go on while something is in doubt, and deliver that.",
         ),
     ] = Preference.REFUSE,
+    shards: Shards = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -83,6 +93,7 @@ def frontier(
     from delayd.commands.move.source import Source
     from delayd.commands.recover.frontier.recovering import planned, run
     from delayd.commands.recover.frontier.showing import is_fine, recovered_json, recovered_lines
+    from delayd.config.cluster_key import check_key
     from delayd.config.node import load
     from delayd.wheel.stopped import locked, open_stopped
 
@@ -90,10 +101,10 @@ def frontier(
     stopped_ms = clock.wall_ms() if stopped_at is None else _moment(stopped_at)
     key = node.cluster_key.get_secret_value()
     with ExitStack() as stack:
-        recovery = stack.enter_context(_recovery(node, stopped_ms, prefer, clock))
+        recovery = stack.enter_context(_recovery(node, stopped_ms, prefer, shards, clock))
         layout = stack.enter_context(locked(node.data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
-        _refuse_unfit(source.known.settings, key)
+        check_key(key, source.known.settings)
         if stopped_ms < source.known.now_ms:
             raise ConfigError(
                 f"--stopped-at is {stopped_ms} ms, and this node saw a step at "
@@ -110,7 +121,7 @@ def frontier(
 
 @contextmanager
 def _recovery(
-    node: "NodeConfig", stopped_ms: int, prefer: Preference, clock: Clock
+    node: "NodeConfig", stopped_ms: int, prefer: Preference, shards: int | None, clock: Clock
 ) -> "Iterator[Recovery]":
     """Yield what is to be recovered, with connections to its brokers and etcd."""
     from delayd.cluster.connect import open_bus, open_coordination
@@ -126,6 +137,7 @@ def _recovery(
             proof_key=proof_key(node.cluster_key.get_secret_value()),
             stopped_ms=stopped_ms,
             takes_doubles=prefer is Preference.AT_LEAST_ONCE,
+            shards=shards,
             clock=clock,
             timeout_ms=TIMEOUT_MS,
             watch_s=WATCH_S,
@@ -139,12 +151,3 @@ def _moment(text: str) -> int:
         raise ConfigError(
             f"--stopped-at {text!r} is no time", remedy="write it like 2026-01-31T23:59:59Z"
         ) from error
-
-
-def _refuse_unfit(settings: Settings, key: str) -> None:
-    """Raise ConfigError for a cluster with shards, WrongClusterKeyError for another key."""
-    from delayd.cluster.one_shard import refuse_shards
-    from delayd.config.cluster_key import check_key
-
-    check_key(key, settings)
-    refuse_shards(settings, "recover frontier")

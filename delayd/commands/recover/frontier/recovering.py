@@ -3,40 +3,45 @@
     1. whose cluster is it? buffer and wheel must belong together, and no node may be alive: none
        that etcd knows, and none that writes to the frontier topic for some seconds
     2. read the clues, and work out what became of each message: refuse while anything is in doubt
-    3. fence the masters of the lost frontier, and whoever writes to its topic now
+    3. fence the masters of the lost frontier, of all shards, and whoever writes to its topic now
     4. the same as 1 and 2 once more: what is read now stays true
-    5. write the frontier record, right behind what was read of its topic, and commit
+    5. write the frontier record of each shard that is lost, right behind what was read of its
+       partition, and commit; the first shard's last, without which no node starts
 
-Killed before the commit: nothing has changed, but an empty topic may be there. Killed behind it:
-the next run finds that nothing is lost.
+Each shard's record has a transaction of its own, under the id of that shard's masters: what fences
+them. Killed before a commit: that shard is as it was, but an empty topic may be there. Killed
+behind it: the next run finds that the shard is not lost.
 """
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from delayd.bus import Bus, TransactionalProducer
-from delayd.cluster.frontier_log import FrontierLog, send_frontiers
+from delayd.cluster.frontier_log import send_frontiers
 from delayd.cluster.topic_checks import check_topics
 from delayd.cluster.topics import create_frontier_topic, transactional_id
 from delayd.commands.move.source import Source
 from delayd.commands.recover.frontier.clues import Clues, Reader, Tell
+from delayd.commands.recover.frontier.making import records_of
+from delayd.commands.recover.frontier.topical import (
+    Topical,
+    lost_shards,
+    read_topical,
+    refuse_old_checkpoint,
+    same_history,
+    shards_of,
+)
 from delayd.commands.recover.frontier.working_out import Found, work_out
 from delayd.coordination import Coordination
 from delayd.errors import FencedError, ProducerError, RecoverError
 from delayd.runtime.clock import Clock
 from replication.frontier import Frontier
-from replication.holds import Hold, obey
-from replication.quotas import Quota, QuotaOrder
-from replication.quotas import obey as obey_quota
-from replication.record import FrontierRecord, StepCounts
-from replication.recovered import beyond
+from replication.record import FrontierRecord
 from replication.settings import AT_LEAST_ONCE, NAMED_BY_CLUSTER, Settings, Topic
-
-OWNER: Final = "delayd-recover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +59,10 @@ class Recovery:
     takes_doubles: bool
     clock: Clock
     timeout_ms: int
+    shards: int | None = None
+    """How many the cluster had at last, if a person says it."""
     watch_s: float = 0
     """How long to watch the frontier topic, at least, before anybody is fenced."""
-
-
-class Topical(NamedTuple):
-    """The frontier topic as it is."""
-
-    topic_id: str | None
-    """None: there is none."""
-    last: FrontierRecord | None
-    end: int
-    """Up to where it was read."""
 
 
 class Recovered(NamedTuple):
@@ -74,11 +71,19 @@ class Recovered(NamedTuple):
     known: FrontierRecord
     found: Found
     topical: Topical
-    is_lost: bool
+    shards: int
+    """How many the cluster has."""
+    lost: tuple[int, ...]
+    """The shards whose frontier is lost."""
     written: Frontier | None
-    """None: nothing was written."""
+    """The frontier of the first of them; None: nothing was written."""
     open_transactions: tuple[str, ...] = ()
     """Partitions that nobody can read to their end; of a plan only, before anybody is fenced."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether that of any shard is lost."""
+        return bool(self.lost)
 
 
 def planned(recovery: Recovery, source: Source, tell: Tell) -> Recovered:
@@ -97,8 +102,10 @@ def run(recovery: Recovery, source: Source, tell: Tell) -> Recovered:
         _refuse_doubt(recovery, recovered.found)
     old = source.known.settings
     with closing(recovery.bus.cluster()) as kafka:
-        topic_id = create_frontier_topic(kafka, old, recovery.timeout_ms)
-        settings = replace(old, frontier=Topic(old.frontier.name, topic_id))
+        settings = replace(old, shards=recovered.shards)
+        topic_id = create_frontier_topic(kafka, settings, recovery.timeout_ms)
+        kafka.add_partitions(old.frontier.name, settings.shards, recovery.timeout_ms)
+        settings = replace(settings, frontier=Topic(old.frontier.name, topic_id))
         if problems := check_topics(kafka, settings, recovery.timeout_ms).broken:
             raise RecoverError(
                 f"no node would start: {'; '.join(problems)}",
@@ -106,21 +113,23 @@ def run(recovery: Recovery, source: Source, tell: Tell) -> Recovered:
             )
     try:
         with ExitStack() as stack:
-            for realm in dict.fromkeys((old.realm, settings.realm)):
-                tell(f"fencing {realm}", 0, 1)
-                producer = recovery.bus.transactional_producer(transactional_id(realm, 0))
-                stack.callback(producer.close)
-                producer.init_transactions(recovery.timeout_ms)
+            realms = dict.fromkeys((old.realm, settings.realm))
+            fenced = max(old.shards, settings.shards, len(recovered.topical.lasts))
+            producers = _fenced(recovery, stack, realms, fenced, tell)
             recovered, clues = _look(recovery, source, tell, is_fenced=True)
             if not recovered.is_lost:
                 return recovered
+            if recovered.shards != settings.shards:
+                raise FencedError("the number of shards was changed meanwhile")
             _refuse_doubt(recovery, recovered.found)
-            record = _record(recovery, source.known, settings, recovered, clues)
-            _write(recovery, producer, record, recovered.topical.end)
+            records = _record(recovery, source.known, settings, recovered, clues)
+            for record in reversed(records):
+                shard = record.frontier.shard
+                _write(recovery, producers[shard], record, recovered.topical.end_of(shard))
     except FencedError as error:
         raise RecoverError(
             "a node of the cluster, or another run of this command, took over meanwhile",
-            remedy="stop all nodes, then run this again; nothing was written",
+            remedy="stop all nodes, then run this again: it goes on where this run ended",
         ) from error
     except ProducerError as error:
         raise RecoverError(
@@ -130,18 +139,20 @@ def run(recovery: Recovery, source: Source, tell: Tell) -> Recovered:
     if settings.naming == NAMED_BY_CLUSTER and recovery.coordination is not None:
         recovery.coordination.enter(settings.realm)
         recovery.coordination.put_settings(json.dumps(settings.to_json()))
-    return recovered._replace(written=record.frontier)
+    return recovered._replace(written=records[0].frontier)
 
 
 def _look(
     recovery: Recovery, source: Source, tell: Tell, *, is_fenced: bool = False
 ) -> tuple[Recovered, Clues]:
     known = source.known
+    refuse_old_checkpoint(known)
     _require_cluster(recovery, known.settings)
     _require_stopped(recovery, known.settings)
     begun_ms = recovery.clock.monotonic_ms()
-    topical = _topical(recovery, known.settings, is_fenced=is_fenced)
-    others = _same_history(known, topical)
+    topical = read_topical(recovery.bus, known.settings, recovery.timeout_ms, is_fenced=is_fenced)
+    others = same_history(known, topical)
+    shards = shards_of(known, topical, recovery.shards)
     reader = Reader(
         recovery.bus, known, source.progress, recovery.proof_key, recovery.clock,
         recovery.timeout_ms,
@@ -152,6 +163,8 @@ def _look(
         known,
         clues,
         others=others,
+        shards=shards,
+        intact=lambda floor: {*range(shards)} - {*lost_shards(known, topical, floor, shards)},
         stopped_ms=recovery.stopped_ms,
         tell=lambda done, total: tell("working out what was delivered", done, total),
     )
@@ -159,8 +172,9 @@ def _look(
         passed_s = (recovery.clock.monotonic_ms() - begun_ms) / 1000
         threading.Event().wait(max(0.0, recovery.watch_s - passed_s))
         _require_still(recovery, known.settings, topical)
-    is_lost = _is_lost(known, topical, found)
-    return Recovered(known, found, topical, is_lost, None, tuple(clues.open_transactions)), clues
+    lost = lost_shards(known, topical, found.floor, shards)
+    held = tuple(clues.open_transactions)
+    return Recovered(known, found, topical, shards, lost, None, held), clues
 
 
 def _require_cluster(recovery: Recovery, settings: Settings) -> None:
@@ -197,7 +211,8 @@ def _require_stopped(recovery: Recovery, settings: Settings) -> None:
         return
     etcd.enter(settings.realm)
     alive = sorted({node for nodes in etcd.members_by_realm().values() for node in nodes})
-    leader = etcd.leader(0)
+    shards = range(settings.shards)
+    leader = next((each for each in map(etcd.leader, shards) if each is not None), None)
     if alive or leader is not None:
         who = (
             f"nodes {', '.join(alive)}" if alive else f"a master, {leader.owner}" if leader else ""
@@ -213,68 +228,13 @@ def _require_still(recovery: Recovery, settings: Settings, before: Topical) -> N
     """Raise RecoverError if somebody has written to the frontier topic since then: a master that
     etcd does not know. If nobody has, a master with nothing to deliver may still be alive: the
     fence ends that one."""
-    now = _topical(recovery, settings, is_fenced=False)
-    if (now.topic_id, now.last) != (before.topic_id, before.last):
+    now = read_topical(recovery.bus, settings, recovery.timeout_ms, is_fenced=False)
+    if (now.topic_id, now.lasts) != (before.topic_id, before.lasts):
         raise RecoverError(
-            f"{settings.frontier.name} went on to offset {now.end} while this run looked at it: a "
-            "master takes steps",
+            f"{settings.frontier.name} went on to offsets {now.ends} while this run looked at it: "
+            "a master takes steps",
             remedy="stop all nodes, also those that etcd does not know; nobody was fenced",
         )
-
-
-def _topical(recovery: Recovery, settings: Settings, *, is_fenced: bool) -> Topical:
-    """Return what the frontier topic holds; behind the fence, read to its very end."""
-    name, timeout_ms = settings.frontier.name, recovery.timeout_ms
-    with closing(recovery.bus.cluster()) as kafka:
-        state = kafka.survey([name], timeout_ms).states.get(name)
-    if state is None:
-        return Topical(None, None, 0)
-    with closing(FrontierLog(recovery.bus, name, 0)) as log:
-        log.open(timeout_ms)
-        if is_fenced:
-            log.catch_up(log.high_watermark(timeout_ms), timeout_ms)
-        last = None if log.newest is None else log.newest.record
-        return Topical(state.topic_id, last, log.read_to)
-
-
-def _same_history(known: FrontierRecord, topical: Topical) -> tuple[Frontier, ...]:
-    """Return the last frontier of the topic if it is of the wheel's history; nothing if the topic
-    says nothing. Raise RecoverError if it is of another one."""
-    last = topical.last
-    if last is None:
-        return ()
-    ours = known.settings
-    if (last.settings.cluster, last.settings.buffer) != (ours.cluster, ours.buffer):
-        raise RecoverError(
-            f"{ours.frontier.name} holds the frontier of another cluster, "
-            f"{last.settings.cluster!r}",
-            remedy="check --bootstrap, --prefix and the data_dir; nobody was fenced",
-        )
-    before, after = last.frontier, known.frontier
-    is_ours = last.settings.frontier.topic_id == ours.frontier.topic_id
-    # Frontiers of one history follow each other. A topic may be emptied, and then be used anew.
-    if is_ours and (before.is_within(after) or after.is_within(before)):
-        return (last.frontier,)
-    if known.frontier.precedes(last.frontier):
-        return (last.frontier,)  # An earlier run wrote it, or a node after that.
-    if last.frontier.step == 0:
-        return ()  # `topics create --adopt-buffer`, and no node since.
-    raise RecoverError(
-        f"{ours.frontier.name} was made again, and holds steps of another history: it ends at "
-        f"step {last.frontier.step} by {last.owner}, and the wheel knows step "
-        f"{known.frontier.step}. What was delivered by either cannot be told apart",
-        remedy="take the data_dir of a node that has run since the topic was made again; "
-        "otherwise see docs/disaster-recovery.md, 'A lost frontier'; nobody was fenced",
-    )
-
-
-def _is_lost(known: FrontierRecord, topical: Topical, found: Found) -> bool:
-    last = topical.last
-    if last is None or last.settings.frontier.topic_id != topical.topic_id:
-        return True
-    is_known = known.frontier == last.frontier or known.frontier.precedes(last.frontier)
-    floor = found.floor
-    return not (is_known and floor.is_within(last.frontier))
 
 
 def _refuse_doubt(recovery: Recovery, found: Found) -> None:
@@ -304,63 +264,39 @@ def _record(
     settings: Settings,
     recovered: Recovered,
     clues: Clues,
-) -> FrontierRecord:
-    last = recovered.topical.last
-    others: Sequence[Frontier] = [] if last is None else [last.frontier]
-    seen_ms = [each.at_ms for found in clues.arrivals.values() for each in found]
-    now_ms = max(recovery.clock.wall_ms(), known.now_ms, *seen_ms)
-    frontier = beyond(recovered.found.frontier, known.now_ms, now_ms, others)
-    return FrontierRecord(
-        frontier=frontier,
-        owner=OWNER,
-        now_ms=now_ms,
-        counts=StepCounts(),
-        digest=0,
-        settings=settings,
-        smoothing=known.smoothing,
-        barriers=clues.rules.below(frontier.offsets),
-        holds=_holds_at(frontier, known, clues, now_ms),
-        quotas=_quotas_at(frontier, known, clues),
-    )
+) -> list[FrontierRecord]:
+    """Return the record of each shard that is lost, in order."""
+    lasts = [last.frontier for last in recovered.topical.lasts if last is not None]
+    found, wall_ms = recovered.found.frontier, recovery.clock.wall_ms()
+    made = records_of(known, settings, found, lasts, clues, wall_ms)
+    return [made[shard] for shard in recovered.lost]
 
 
-def _holds_at(
-    frontier: Frontier, known: FrontierRecord, clues: Clues, now_ms: int
-) -> dict[str, Hold]:
-    """Return the holds at a frontier: those that are known, and what orders made of them since."""
-    holds = dict(known.holds)
-    for partition, offset, order in sorted(clues.orders):
-        if known.frontier.offsets[partition] <= offset < frontier.offsets[partition]:
-            holds = obey(holds, order, offset, now_ms)
-    return holds
-
-
-def _quotas_at(frontier: Frontier, known: FrontierRecord, clues: Clues) -> dict[str, Quota]:
-    """Return the quotas at a frontier: those that are known, and what orders made of them since.
-    Whether a topic is full is what a step has said last, which is in the log."""
-    quotas = dict(known.quotas)
-    for partition, offset, said in sorted(clues.quotas, key=lambda each: each[:2]):
-        if isinstance(said, QuotaOrder):
-            if known.frontier.offsets[partition] <= offset < frontier.offsets[partition]:
-                quotas = obey_quota(quotas, said, offset)
-        elif said.topic in quotas:
-            at_ms = said.at_ms if said.is_full else 0
-            over = 0 if said.shut is None else said.shut.limit
-            state = {"full_ms": at_ms, "written_ms": at_ms, "over": over}
-            quotas[said.topic] = quotas[said.topic]._replace(**state)
-    return quotas
+def _fenced(
+    recovery: Recovery, stack: ExitStack, realms: Iterable[str], shards: int, tell: Tell
+) -> dict[int, TransactionalProducer]:
+    """Fence the masters of all shards, of each realm; return the producers of the last one's."""
+    producers: dict[int, TransactionalProducer] = {}
+    for realm in realms:
+        for shard in range(shards):
+            tell(f"fencing {realm}", shard, shards)
+            name = transactional_id(realm, shard)
+            producers[shard] = recovery.bus.transactional_producer(name)
+            stack.callback(producers[shard].close)
+            producers[shard].init_transactions(recovery.timeout_ms)
+    return producers
 
 
 def _write(
     recovery: Recovery, producer: TransactionalProducer, record: FrontierRecord, end: int
 ) -> None:
     """Commit the record. Raises RecoverError, uncommitted, if the topic was not read to its end."""
-    topic = record.settings.frontier.name
+    topic, shard = record.settings.frontier.name, record.frontier.shard
     producer.begin()
     landed = send_frontiers(producer, topic, [record], recovery.timeout_ms)
-    if landed != {0: end}:
+    if landed != {shard: end}:
         raise RecoverError(
-            f"{topic} was read up to offset {end}, and goes on to {landed[0]}",
-            remedy="stop all nodes, then run this again; nothing was written",
+            f"{topic}/{shard} was read up to offset {end}, and goes on to {landed[shard]}",
+            remedy="stop all nodes, then run this again; nothing more was written",
         )
     producer.commit(recovery.timeout_ms)

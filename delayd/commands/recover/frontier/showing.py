@@ -21,13 +21,14 @@ def is_fine(recovered: Recovered) -> bool:
 def recovered_json(recovered: Recovered) -> dict[str, Any]:
     """Return a result as JSON; times are Unix ms."""
     known, found, written = recovered.known.frontier, recovered.found, recovered.written
-    last = recovered.topical.last
     return {
         "ok": is_fine(recovered),
         "is_lost": recovered.is_lost,
         "cluster": recovered.known.settings.realm,
         "known": {"term": known.term, "step": known.step, "now_ms": recovered.known.now_ms},
-        "topic_ends_at_step": None if last is None else last.frontier.step,
+        "topic_ends_at_step": recovered.topical.step,
+        "shards": recovered.shards,
+        "lost_shards": list(recovered.lost),
         "delivered": found.delivered,
         "doubled_before": found.doubled,
         "dead": found.dead,
@@ -48,7 +49,7 @@ def recovered_json(recovered: Recovered) -> dict[str, Any]:
 
 def recovered_lines(recovered: Recovered) -> Iterator[str]:
     """Yield a result as lines of text."""
-    known, found, last = recovered.known, recovered.found, recovered.topical.last
+    known, found, last = recovered.known, recovered.found, recovered.topical.step
     yield f"cluster     {known.settings.realm}"
     yield f"wheel       knows step {known.frontier.step}; what came after it:"
     yield (
@@ -71,8 +72,10 @@ def recovered_lines(recovered: Recovered) -> Iterator[str]:
         yield f"unproven    {found.unproven}"
     if recovered.open_transactions:
         yield f"open        transactions in {', '.join(recovered.open_transactions)}"
-    where = "holds no record" if last is None else f"ends at step {last.frontier.step}"
+    where = "holds no record" if last is None else f"ends at step {last}"
     name = known.settings.frontier.name
+    if recovered.lost and recovered.shards > 1:
+        yield f"shards      {', '.join(map(str, recovered.lost))} of {recovered.shards} are lost"
     if not recovered.is_lost:
         yield f"nothing is lost: {name} {where}, which covers all of this. Start the nodes"
     elif recovered.written is not None:

@@ -1,8 +1,8 @@
 """From clues and a wheel to a frontier: what became of each message, and where to go on. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 from zlib import crc32
@@ -16,8 +16,9 @@ from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
 from delayd.request.request import MARKING
 from delayd.wheel import FrameKind
 from replication.frontier import Frontier
-from replication.record import FrontierRecord
-from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, lowered
+from replication.record import FrontierRecord, LastStep
+from replication.recovered import Facts, Fate, Trace, fate_of, floor_of, joined, lowered
+from replication.shards import joint_frontier, shard_of, shared_out
 
 NOT_STORED = frozenset({"duplicate", "conflict", "over-quota", "rejected"})
 """Verdicts on a schedule that was refused."""
@@ -74,24 +75,29 @@ def work_out(
     clues: Clues,
     *,
     others: tuple[Frontier, ...] = (),
+    shards: int = 1,
+    intact: Callable[[Frontier], Container[int]] = lambda floor: (),
     stopped_ms: int,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Found:
     """Return what became of all that `known` does not cover. `others`: frontiers of the same
-    history."""
+    history. `shards`: how many the cluster has; the floor is of all.
+    `intact`: those of several whose frontier is known, given the floor: it says what is done."""
     left = (
         _trace(each, outcome)
         for each in _all(wheel, known, clues, tell)
         if (outcome := _outcome(each, clues)) is not None
     )
-    floor = floor_of(known.frontier, chain(clues.traces, left), clues.own_writes)
+    floor = floor_of(shared_by(known.frontier, shards), chain(clues.traces, left), clues.own_writes)
     for other in others:
-        floor = _joined(floor, other)
+        floor = joined(floor, other)
     found = Found(floor, floor, unproven=_unproven(known, clues))
     lacking: list[Facts] = []
+    known_shards = intact(floor)
     for stored in _all(wheel, known, clues, tell):
         if stored.kind == FrameKind.MESSAGE:
-            facts = _count(found, stored, clues, stopped_ms)
+            is_exact = shards > 1 and shard_of(stored.rank.partition, shards) in known_shards
+            facts = _count(found, stored, clues, stopped_ms, is_exact=is_exact)
             lacking += [facts] if facts is not None else []
     found.not_read = len({stored.rank[1:] for stored in clues.tail})
     if lacking:
@@ -99,6 +105,14 @@ def work_out(
         for stored in _all(wheel, known, clues, tell):
             _count_again(found, stored, clues)
     return found
+
+
+def shared_by(known: Frontier, shards: int) -> Frontier:
+    """Return the same frontier as of so many shards."""
+    if known.shards == shards:
+        return known
+    of_all = joint_frontier(shared_out(known, shards))
+    return replace(of_all, term=known.term, step=known.step)
 
 
 def _all(
@@ -178,14 +192,21 @@ def _facts(stored: Stored, clues: Clues, *, is_over: bool) -> Facts:
     return Facts(stored.lane, rank, is_over, killed_by, clues.blind_ms.get(body[TOPIC], -1))
 
 
-def _count(found: Found, stored: Stored, clues: Clues, stopped_ms: int) -> Facts | None:
+_KNOWN = {Fate.DOUBTFUL: Fate.PENDING, Fate.MISSING: Fate.UNSEEN}
+"""What would be in doubt, where the frontier is known."""
+
+
+def _count(
+    found: Found, stored: Stored, clues: Clues, stopped_ms: int, *, is_exact: bool
+) -> Facts | None:
     """Count a message; return its facts if it is missing."""
     rank = stored.rank
     source, outcome = source_of(rank.partition, rank.offset), _outcome(stored, clues)
     if outcome == "refused":
         return None
     facts = _facts(stored, clues, is_over=outcome is not None)
-    match fate_of(facts, found.floor, stopped_ms):
+    fate = fate_of(facts, found.floor, stopped_ms)
+    match _KNOWN.get(fate, fate) if is_exact else fate:
         case Fate.OVER:
             times = _deliveries(stored, source, clues)
             found.delivered += outcome == "delivered"
@@ -225,18 +246,6 @@ def _named(stored: Stored, problem: str) -> Named:
     return Named(source, id_of(body), body[TOPIC], asked_due_of(body), problem)
 
 
-def _joined(one: Frontier, other: Frontier) -> Frontier:
-    """Return the smallest frontier that holds both."""
-    traces = [Trace(p, offset - 1) for p, offset in enumerate(other.offsets)]
-    own = [Trace(p, offset) for p, offset in enumerate(other.own_writes)]
-    joined = floor_of(one, traces, own)
-    cursors = tuple(map(max, one.cursors, other.cursors))
-    return Frontier(
-        joined.shard, cursors, joined.offsets, joined.own_writes,
-        max(one.term, other.term), max(one.step, other.step),
-    )  # fmt: skip
-
-
 def _unproven(known: FrontierRecord, clues: Clues) -> str:
     """Return why the known frontier may be of a step that was undone; empty if nothing speaks
     for that."""
@@ -244,18 +253,32 @@ def _unproven(known: FrontierRecord, clues: Clues) -> str:
     for partition, offset in enumerate(known.frontier.own_writes):
         if offset >= clues.buffer_from.get(partition, 0) and (partition, offset) not in written:
             return f"its step wrote {partition}/{offset} into the buffer, which is not there"
-    if any(blind_ms >= known.now_ms for blind_ms in clues.blind_ms.values()):
+    for shard, last in enumerate(known.steps):
+        if why := _lacking(shard, known, last, clues):
+            return why
+    return ""
+
+
+def _lacking(shard: int, known: FrontierRecord, last: LastStep, clues: Clues) -> str:
+    """Return why the last known step of a shard may be undone; empty if nothing speaks for that."""
+    if any(blind_ms >= last.now_ms for blind_ms in clues.blind_ms.values()):
         return ""
     sources = [
         source
         for source, arrivals in clues.arrivals.items()
         for each in arrivals
-        if each.at_ms == known.now_ms
+        if each.at_ms == last.now_ms and _shard_of(source, known.frontier.shards) == shard
     ]
     digest = sum(crc32(source.encode()) for source in sources)
-    if len(sources) < known.counts.delivered:
+    if len(sources) < last.delivered:
+        whose = "its step" if known.frontier.shards == 1 else f"the last step of shard {shard}"
         return (
-            f"its step delivered {known.counts.delivered} messages (digest {known.digest}), and "
+            f"{whose} delivered {last.delivered} messages (digest {last.digest}), and "
             f"{len(sources)} of them are in the targets (digest {digest})"
         )
     return ""
+
+
+def _shard_of(source: str, shards: int) -> int:
+    partition = source.partition("/")[0]
+    return shard_of(int(partition), shards) if partition.isdigit() else 0

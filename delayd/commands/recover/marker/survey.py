@@ -2,8 +2,7 @@
 
 A producer is of the shard whose transactional id it has, or whose partition of the frontier topic
 it has written to. One that has written to several of these is of the first shard: what all shards
-are changed by is one transaction of its id (`delayd topics create`, `delayd shards set`, `delayd
-recover frontier`).
+are changed by is one transaction of its id (`delayd topics create`, `delayd shards set`).
 
 Source: docs/design/lost-markers.md, "Several shards".
 """

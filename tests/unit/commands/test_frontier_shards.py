@@ -1,0 +1,242 @@
+"""`delayd recover frontier` where a cluster has several shards: each is recovered by itself, and
+nobody guesses how many there are.
+
+Source: docs/design/recovering.md, "Several shards".
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from moves import HOUR_MS, Kill
+from one_node import CLUSTER_KEY, TIMEOUT_MS, Maker
+from recoveries import MINUTE_MS, Lost, cluster_in, silent
+
+from delayd.cluster.resharding import OWNER, Resharding
+from delayd.cluster.topics import last_frontier
+from delayd.commands.move.source import Source
+from delayd.commands.recover.frontier.clues import Reader
+from delayd.errors import RecoverError
+from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
+from replication.holds import Hold
+from replication.record import FrontierRecord, decode, encode, record_key
+from replication.recovered import SKEW_MS
+from replication.resharding import closed
+
+SHARDS = 3
+
+
+@pytest.fixture
+def lost(tmp_path: Path, make: Maker) -> Lost:
+    return cluster_in(tmp_path, make, shards=SHARDS, partitions=2 * SHARDS)
+
+
+def fill(lost: Lost) -> set[str]:
+    """Messages of each partition, some of which are delivered behind the checkpoint; return the
+    values that are still to come."""
+    partitions = range(lost.node.settings.partitions)
+    for n in partitions:
+        lost.send(f"soon-{n}", 1_000, partition=n)
+        lost.send(f"later-{n}", HOUR_MS + n, partition=n)
+    lost.checkpoint()
+    for n in partitions:
+        lost.send(f"quick-{n}", 500, partition=n)
+    lost.go_on(2_000)
+    lost.go_on(5_000)
+    return {f"later-{n}" for n in partitions}
+
+
+def deliver_all(lost: Lost, rest: set[str]) -> None:
+    """All of the rest comes, each once, and nothing else."""
+    before = lost.arrived()
+    assert not rest & before.keys()
+    lost.start()
+    lost.go_on(2 * HOUR_MS, 8)
+    after = lost.arrived()
+    assert after.keys() - before.keys() == rest
+    assert {*after.values()} == {1}
+
+
+def records(lost: Lost, shard: int) -> list[FrontierRecord]:
+    return [
+        decode(each.value or b"")
+        for each in lost.node.read("delayd-frontier")
+        if each.partition == shard
+    ]
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_of_one_shard_whose_partition_is_lost_a_record_is_made_and_of_no_other(
+    lost: Lost, shard: int
+) -> None:
+    rest = fill(lost)
+    lost.stop()
+    before = [records(lost, n) for n in range(SHARDS)]
+    lost.lose(shard)
+    done = lost.recover()
+    assert (done.lost, done.shards) == ((shard,), SHARDS)
+    for n in range(SHARDS):
+        if n != shard:
+            assert records(lost, n) == before[n]
+    [made] = records(lost, shard)
+    last = before[shard][-1].frontier
+    assert made.frontier.offsets == last.offsets and made.frontier.term > last.term
+    assert made.settings == before[shard][-1].settings
+    assert not lost.recover().is_lost
+    deliver_all(lost, rest)
+
+
+def test_what_of_other_shards_no_target_shows_is_in_no_doubt(lost: Lost) -> None:
+    """Their frontier says it. Of the shard that is lost, nobody knows."""
+    fill(lost)
+    for n in range(2 * SHARDS):
+        lost.send(f"due-{n}", 100, partition=n)
+    lost.checkpoint()
+    lost.node.clock.now_ms += 1_000
+    lost.stop()
+    lost.lose(1)
+    lost.node.kafka.delete_topic("orders")
+    found = lost.recover(is_dry=True).found
+    sources = {each.source for each in found.doubtful.names}
+    assert {int(source.partition("/")[0]) % SHARDS for source in sources} == {1}
+    assert found.missing.count == 0
+    assert found.pending == 2 * SHARDS + 2 * (SHARDS - 1), "those of an hour later, and of others"
+
+
+def test_each_shard_is_read_from_its_own_last_step_on(lost: Lost) -> None:
+    """Of one of them the wheel has heard nothing for a while: its master was elsewhere."""
+    lost.checkpoint()
+    lost.stop()
+    with locked(lost.folder) as layout, open_stopped(layout) as wheel:
+        source = Source(wheel)
+        known = source.known
+        assert len(known.last_steps) == SHARDS
+        old = known.last_steps[1]._replace(now_ms=known.now_ms - 5 * MINUTE_MS)
+        known = replace(known, last_steps=(known.last_steps[0], old, known.last_steps[2]))
+        reader = Reader(
+            lost.node.bus, known, source.progress, CLUSTER_KEY.encode(), lost.node.clock, TIMEOUT_MS
+        )
+        clues = reader.read(source.topics(), silent, is_fenced=False)
+    assert clues.since_ms == old.now_ms - SKEW_MS
+
+
+def test_a_master_of_any_shard_keeps_it_from_everything(lost: Lost) -> None:
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    lost.node.etcd.enter(lost.node.settings.realm)
+    lease = lost.node.etcd.grant_lease(60)
+    lost.node.etcd.campaign(2, "n-1/x", lease.id)
+    kill = Kill()
+    with pytest.raises(RecoverError, match="n-1"):
+        lost.recover(kill=kill)
+    assert kill.calls == []
+
+
+def test_a_pause_goes_to_each_shard_with_its_part_of_the_rate(
+    lost: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost.checkpoint()
+    lost.stop()
+    lost.lose()
+    until_ms = lost.node.clock.now_ms + HOUR_MS
+    made = Source.__init__
+
+    def paused(source: Source, wheel: StoppedWheel) -> None:
+        made(source, wheel)
+        source.known = replace(source.known, holds={"orders": Hold(1, until_ms, 100, 7)})
+
+    monkeypatch.setattr(Source, "__init__", paused)
+    lost.recover()
+    holds = [records(lost, shard)[-1].holds["orders"] for shard in range(SHARDS)]
+    assert [hold.rate for hold in holds] == [34, 33, 33]
+    assert {hold.until_ms for hold in holds} == {until_ms}
+
+
+def resharding(lost: Lost) -> Resharding:
+    seen = last_frontier(lost.node.bus, "delayd-frontier", TIMEOUT_MS)
+    assert seen is not None
+    return Resharding(
+        lost.node.bus, seen.record.settings, lost.node.clock, TIMEOUT_MS, 0, wait=lambda _: None
+    )
+
+
+@pytest.fixture
+def two(tmp_path: Path, make: Maker) -> Lost:
+    return cluster_in(tmp_path, make, shards=2, partitions=4)
+
+
+def test_a_wheel_that_saw_the_number_of_shards_change_does_not_say_how_many_there_are(
+    two: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told to rest, and perhaps it was ended then, perhaps not."""
+    rest = fill(two)
+    two.checkpoint()
+    two.die()
+    resharding(two).to(4)
+    two.lose()
+    made = Source.__init__
+
+    def resting(source: Source, wheel: StoppedWheel) -> None:
+        made(source, wheel)
+        source.known = replace(source.known, rest_ms=source.known.now_ms)
+
+    monkeypatch.setattr(Source, "__init__", resting)
+    kill = Kill()
+    with pytest.raises(RecoverError, match="being changed from 2"):
+        two.recover(kill=kill)
+    assert kill.calls == []
+    done = two.recover(shards=4)
+    assert (done.shards, done.lost) == (4, (0, 1, 2, 3))
+    deliver_all(two, rest)
+
+
+def test_a_topic_that_is_newer_than_the_wheel_says_how_many_shards_there_are(two: Lost) -> None:
+    rest = fill(two)
+    two.checkpoint()
+    two.die()
+    resharding(two).to(4)
+    two.lose(2)
+    done = two.recover()
+    assert (done.shards, done.lost) == (4, (2,))
+    deliver_all(two, rest)
+
+
+def test_of_a_closed_shard_beside_one_that_is_lost_nothing_changes(two: Lost) -> None:
+    """The change that was under way is ended afterwards, as one whose run was killed."""
+    rest = fill(two)
+    two.checkpoint()
+    two.die()
+    run = resharding(two)
+    run._follow(0, 2, lambda record: closed(record, 4, OWNER))
+    before = records(two, 0)
+    two.lose(1)
+    assert two.recover().lost == (1,)
+    assert records(two, 0) == before
+    run.to(4)
+    deliver_all(two, rest)
+
+
+def test_a_topic_whose_partitions_say_different_numbers_is_not_believed(two: Lost) -> None:
+    """One was cut to where it was before the change."""
+    fill(two)
+    two.checkpoint()
+    two.die()
+    old = records(two, 1)[-1]
+    resharding(two).to(4)
+    two.lose(1)
+    two.node.kafka.append("delayd-frontier", 1, record_key(1), encode(old), [])
+    kill = Kill()
+    with pytest.raises(RecoverError, match=r"another number of shards than of others \(2, 4\)"):
+        two.recover(kill=kill)
+    assert kill.calls == []
+    done = two.recover(shards=4)
+    assert done.shards == 4 and 1 in done.lost
+
+
+def test_a_number_that_cannot_be_is_refused(two: Lost) -> None:
+    two.checkpoint()
+    two.stop()
+    two.lose()
+    with pytest.raises(RecoverError, match="3 shards"):
+        two.recover(shards=3)
