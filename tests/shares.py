@@ -38,6 +38,7 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_guarded_nodes": 78,
         "test_quotas_on_kafka": 64,
         "test_shards_set": 64,
+        "test_virtual_cluster": 60,
         "test_broken_targets": 60,
         "test_pauses_on_kafka": 54,
         "test_bus_brokers": 52,
