@@ -332,13 +332,14 @@ def test_a_target_is_paused_resumed_and_limited_by_whoever_has_a_token(
 
     click(page, "Limit …")
     wait_text(page, "dialog", f"Limit {topic}?")
-    fill(page, "#dialog form", max_pending="7")
+    fill(page, "#dialog form", max_pending="7", rate="50")
     click(page, "Set the limit")
-    wait_text(page, "dialog", f"{topic}: open, 0 of 7.")
+    wait_text(page, "dialog", f"{topic}: open, 0 of 7 pending, 50 a second.")
     click(page, "Close")
     wait_text(page, "limits", topic, "7")
     click(page, "Limit …")
-    assert "Empty: the limit ends." in wait_text(page, "dialog", "refused as over-quota")
+    assert "0 ends that limit" in wait_text(page, "dialog", "refused as over-quota")
+    fill(page, "#dialog form", max_pending="0", rate="0")
     click(page, "Set the limit")
     wait_text(page, "dialog", f"{topic}: unlimited.")
 

@@ -56,20 +56,20 @@ async function resume(topic) {
 
 async function limit(topic) {
   const says = [
-    `When so many messages for ${topic} are pending, further requests are refused as over-quota, ` +
-      "until a tenth is free again. What is pending stays. Empty: the limit ends.",
+    `When so many messages for ${topic} are pending, or so many requests a second came in the last ` +
+      "10 s, further ones are refused as over-quota, until a tenth is free again. What is pending " +
+      "stays. What is left empty is not changed; 0 ends that limit.",
     ...(await pendingFor(topic)),
   ];
   const fields = [
-    el("label", {}, "Pending messages at most", el("input", { name: "max_pending", type: "number", min: 1 })),
+    el("label", {}, "Pending messages at most", el("input", { name: "max_pending", type: "number", min: 0 })),
+    el("label", {}, "Requests a second at most", el("input", { name: "rate", type: "number", min: 0 })),
   ];
   const act = async (asked) => {
-    const found = asked.max_pending === ""
-      ? await ask("DELETE", `${path(topic)}/limit`)
-      : await ask("PUT", `${path(topic)}/limit`, given(asked));
+    const found = await ask("PUT", `${path(topic)}/limit`, given(asked));
     const used = found.max_pending == null ? "" :
-      `, ${found.pending.toLocaleString()} of ${found.max_pending.toLocaleString()}`;
-    return `${topic}: ${found.state}${used}.`;
+      `, ${found.pending.toLocaleString()} of ${found.max_pending.toLocaleString()} pending`;
+    return `${topic}: ${found.state}${used}${found.rate == null ? "" : `, ${found.rate.toLocaleString()} a second`}.`;
   };
   await confirm(`Limit ${topic}?`, says, "Set the limit", act, fields);
 }
