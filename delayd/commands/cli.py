@@ -82,7 +82,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "limits": Command(
         "delayd.commands.limits",
         "app",
-        "Limit how many messages are pending for a target topic.",
+        "Limit how many messages are pending for a target topic, and how many a second are taken.",
     ),
     "shards": Command(
         "delayd.commands.shards",
