@@ -3,6 +3,7 @@
 Not here: the shape of their calls.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, Unpack
 
@@ -11,6 +12,7 @@ from delayd.client.driver import Driver, DriverName, Overrides, Reader
 from delayd.client.outbox import Outbox
 from delayd.client.verdicts import Verdicts
 from delayd.errors import ConfigError
+from delayd.runtime.virtual_time import virtual_time_of
 
 if TYPE_CHECKING:
     from delayd.config.security import Security
@@ -74,7 +76,8 @@ def connect(
 ) -> Connection:
     """Make the halves of a client. Nothing is sent or awaited before the first request.
 
-    Raises ConfigError for what the library refuses, and for `tracing` without its extra.
+    Raises ConfigError for what the library refuses, for `tracing` without its extra, and if the
+    cluster is virtual and its time cannot be read.
     """
     properties = {} if security is None else security.properties()
     library = open_driver(driver, bootstrap, properties, overrides or {}, ack_timeout_ms)
@@ -84,7 +87,7 @@ def connect(
 
         spans = RequestSpans()
     return Connection(
-        Outbox(library, buffer, ack_timeout_ms, spans),
+        Outbox(library, buffer, ack_timeout_ms, spans, virtual_time_of(os.environ)),
         Verdicts(lambda: Reader(library, receipts or receipts_of(buffer)), ack_timeout_ms),
     )
 

@@ -28,7 +28,8 @@ from delayd.client.driver import (
 )
 from delayd.client.errors import RequestRefusedError, failed, not_done, outcome_unknown
 from delayd.client.outcomes import Scheduled, Sent
-from delayd.runtime.clock import cluster_ms
+from delayd.errors import ConfigError
+from delayd.runtime.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
     from delayd.client.request_spans import RequestSpans
@@ -113,8 +114,13 @@ class Outbox:
         buffer: str,
         ack_timeout_ms: int,
         spans: "RequestSpans | None" = None,
+        virtual: VirtualTime | None = None,
     ) -> None:
-        """`spans`: of requests; None: nobody traces."""
+        """`spans`: of requests; None: nobody traces. `virtual`: the time of the cluster; None: it
+        is real, as the brokers' is. Raises ConfigError if its file cannot be read."""
+        if virtual is not None:
+            virtual.now_ms()
+        self._virtual = virtual
         self.buffer: Final = buffer
         self._spans = spans
         self._driver = driver
@@ -149,7 +155,7 @@ class Outbox:
             raise not_done("too many earlier requests still wait for the broker", asked.op)
         try:
             record = self._traced(asked, record, future)
-            self._hand_over(record, asked, _ender(asked, future, kind), deadline_s)
+            self._hand_over(record, asked, _ender(asked, future, kind, self._virtual), deadline_s)
         except BaseException as error:
             _fail(future, error)  # nobody has it, but it counts as in flight until it ends
             raise
@@ -165,7 +171,7 @@ class Outbox:
         future.set_running_or_notify_cancel()
         try:
             record = self._traced(asked, asked.record(self.buffer, partition), future)
-            if not _taken(sender, record, asked, _ender(asked, future, kind)):
+            if not _taken(sender, record, asked, _ender(asked, future, kind, self._virtual)):
                 raise not_done("the producer's own queue is full: poll it, and repeat", asked.op)
         except BaseException as error:
             _fail(future, error)  # Its span ends.
@@ -240,8 +246,11 @@ def _taken(sender: Producing, record: PlainRecord, asked: Ask, on_outcome: OnOut
         raise not_done(str(error), asked.op) from error
 
 
-def _ender(asked: Ask, future: "Future[T]", kind: type[T]) -> OnOutcome:
-    """Return what ends the future with the library's report."""
+def _ender(
+    asked: Ask, future: "Future[T]", kind: type[T], virtual: VirtualTime | None
+) -> OnOutcome:
+    """Return what ends the future with the library's report: it raises nothing, for a library that
+    is told so on its own thread would report no more."""
 
     def end(reported: Ack | Failure) -> None:
         if isinstance(reported, Failure):
@@ -249,9 +258,14 @@ def _ender(asked: Ask, future: "Future[T]", kind: type[T]) -> OnOutcome:
         elif reported.offset < 0:
             _fail(future, outcome_unknown("Kafka has it, but did not say where", asked.op))
         else:
+            if virtual is not None:
+                try:
+                    reported = reported._replace(append_ms=virtual.virtual_ms(reported.append_ms))
+                except ConfigError as error:
+                    _fail(future, error)
+                    return
+            due_ms = asked.due_ms(reported.append_ms)
             with suppress(InvalidStateError):
-                reported = reported._replace(append_ms=cluster_ms(reported.append_ms))
-                due_ms = asked.due_ms(reported.append_ms)
                 future.set_result(kind.of(reported, due_ms))
 
     return end

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+from scripted_library import Library
 
 from delayd.bus import Ack
 from delayd.client import AsyncClient, Client, NotScheduledError, outbox, schedule_record
@@ -21,32 +22,6 @@ from delayd.client.outcomes import Scheduled, Sent
 from delayd.client.request_spans import RequestSpans
 from delayd.client.verdicts import Verdicts
 from delayd.errors import ConfigError
-
-
-class Library:
-    """A driver that answers each record with an outcome that the test chose."""
-
-    def __init__(self, outcome: Ack | Failure) -> None:
-        self.outcome = outcome
-        self.sent: list[PlainRecord] = []
-
-    def sender(self) -> "Library":
-        return self
-
-    def refusal(self, record: PlainRecord) -> None: ...
-
-    def cluster(self, owner: str) -> "Library":
-        return self
-
-    def partition_count(self, topic: str, timeout_ms: int) -> int:
-        return 3
-
-    def send(self, record: PlainRecord, on_outcome: OnOutcome) -> bool:
-        self.sent.append(record)
-        on_outcome(self.outcome)
-        return True
-
-    def close(self, timeout_ms: int = 0) -> None: ...
 
 
 class Traced:
