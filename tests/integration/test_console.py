@@ -338,6 +338,7 @@ def test_a_target_is_paused_resumed_and_limited_by_whoever_has_a_token(
     click(page, "Close")
     wait_text(page, "limits", topic, "7")
     click(page, "Limit …")
+    wait_for(lambda: "0 of 7" not in text(page, "dialog"), "it asks anew")
     assert "0 ends that limit" in wait_text(page, "dialog", "refused as over-quota")
     fill(page, "#dialog form", max_pending="0", rate="0")
     click(page, "Set the limit")
