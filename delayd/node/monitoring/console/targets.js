@@ -58,7 +58,7 @@ async function limit(topic) {
   const says = [
     `When so many messages for ${topic} are pending, or so many requests a second came in the last ` +
       "10 s, further ones are refused as over-quota, until a tenth is free again. What is pending " +
-      "stays. What is left empty is not changed; 0 ends that limit.",
+      "stays. What is left empty is not changed; 0 ends that limit, and 0 twice both.",
     ...(await pendingFor(topic)),
   ];
   const fields = [
@@ -66,7 +66,9 @@ async function limit(topic) {
     el("label", {}, "Requests a second at most", el("input", { name: "rate", type: "number", min: 0 })),
   ];
   const act = async (asked) => {
-    const found = await ask("PUT", `${path(topic)}/limit`, given(asked));
+    const limits = given(asked);
+    const ends = limits.max_pending === 0 && limits.rate === 0;
+    const found = await (ends ? ask("DELETE", `${path(topic)}/limit`) : ask("PUT", `${path(topic)}/limit`, limits));
     const used = found.max_pending == null ? "" :
       `, ${found.pending.toLocaleString()} of ${found.max_pending.toLocaleString()} pending`;
     return `${topic}: ${found.state}${used}${found.rate == null ? "" : `, ${found.rate.toLocaleString()} a second`}.`;
