@@ -43,7 +43,7 @@ class Scope(Enum):
     READ = "read"
     """Look up, list and count."""
     SCHEDULE = "schedule"
-    """Schedule, cancel and replace."""
+    """Schedule, cancel, replace, reschedule, fire and debounce."""
     OPERATE = "operate"
     """Redrive dead letters, pause targets and resume them, limit what is pending for them."""
 
