@@ -4,12 +4,13 @@ nobody guesses how many there are.
 Source: docs/design/recovering.md, "Several shards".
 """
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moves import HOUR_MS, Kill
-from one_node import CLUSTER_KEY, TIMEOUT_MS, Maker
+from one_node import CLUSTER_KEY, TIMEOUT_MS, Maker, ShardedNode
 from recoveries import MINUTE_MS, Lost, cluster_in, silent
 
 from delayd.cluster.resharding import OWNER, Resharding
@@ -63,6 +64,20 @@ def records(lost: Lost, shard: int) -> list[FrontierRecord]:
         for each in lost.node.read("delayd-frontier")
         if each.partition == shard
     ]
+
+
+def refused(lost: Lost, why: str, shards: int | None = None) -> None:
+    """The command refuses, and has written nothing by then."""
+    kill = Kill()
+    with pytest.raises(RecoverError, match=why):
+        lost.recover(kill=kill, shards=shards)
+    assert kill.calls == []
+
+
+def cut(lost: Lost, shard: int, last: FrontierRecord) -> None:
+    """Cut the partition of a shard back to a record."""
+    lost.lose(shard)
+    lost.node.kafka.append("delayd-frontier", shard, record_key(shard), encode(last), [])
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -182,10 +197,7 @@ def test_a_wheel_that_saw_the_number_of_shards_change_does_not_say_how_many_ther
         source.known = replace(source.known, rest_ms=source.known.now_ms)
 
     monkeypatch.setattr(Source, "__init__", resting)
-    kill = Kill()
-    with pytest.raises(RecoverError, match="being changed from 2"):
-        two.recover(kill=kill)
-    assert kill.calls == []
+    refused(two, "being changed from 2")
     done = two.recover(shards=4)
     assert (done.shards, done.lost) == (4, (0, 1, 2, 3))
     deliver_all(two, rest)
@@ -203,7 +215,8 @@ def test_a_topic_that_is_newer_than_the_wheel_says_how_many_shards_there_are(two
 
 
 def test_of_a_closed_shard_beside_one_that_is_lost_nothing_changes(two: Lost) -> None:
-    """The change that was under way is ended afterwards, as one whose run was killed."""
+    """The change that was under way is ended afterwards, as one whose run was killed. Whether it
+    has been ended before, a person must say."""
     rest = fill(two)
     two.checkpoint()
     two.die()
@@ -211,7 +224,8 @@ def test_of_a_closed_shard_beside_one_that_is_lost_nothing_changes(two: Lost) ->
     run._follow(0, 2, lambda record: closed(record, 4, OWNER))
     before = records(two, 0)
     two.lose(1)
-    assert two.recover().lost == (1,)
+    refused(two, "was being changed from 2 to 4")
+    assert two.recover(shards=2).lost == (1,)
     assert records(two, 0) == before
     run.to(4)
     deliver_all(two, rest)
@@ -224,12 +238,8 @@ def test_a_topic_whose_partitions_say_different_numbers_is_not_believed(two: Los
     two.die()
     old = records(two, 1)[-1]
     resharding(two).to(4)
-    two.lose(1)
-    two.node.kafka.append("delayd-frontier", 1, record_key(1), encode(old), [])
-    kill = Kill()
-    with pytest.raises(RecoverError, match=r"another number of shards than of others \(2, 4\)"):
-        two.recover(kill=kill)
-    assert kill.calls == []
+    cut(two, 1, old)
+    refused(two, r"another number of shards than of others \(2, 4\)")
     done = two.recover(shards=4)
     assert done.shards == 4 and 1 in done.lost
 
@@ -240,3 +250,118 @@ def test_a_number_that_cannot_be_is_refused(two: Lost) -> None:
     two.lose()
     with pytest.raises(RecoverError, match="3 shards"):
         two.recover(shards=3)
+
+
+def grown(two: Lost) -> list[FrontierRecord]:
+    """Of 2 shards 4 are made, and shard 0 of 4 delivers beyond what shard 2 has come to: K of 2
+    shards would pass it. Its target does not show what it received. Return the closed records."""
+    two.checkpoint()
+    two.send("m-0", 4_000, partition=0)
+    two.send("m-2", 3_000, partition=2)
+    two.go_on(500)
+    two.checkpoint()
+    two.die()
+    resharding(two).to(4)
+    closed_ones = [records(two, shard)[-2] for shard in range(2)]
+    assert [each.resharding for each in closed_ones] == [4, 4]
+    two.start()
+    two.node.ingest()
+    two.node.lead()
+    two.node.clock.now_ms += 10_000
+    assert isinstance(two.node, ShardedNode)
+    for _ in range(5):
+        two.node._leading[0].advance()  # The others' masters do nothing.
+    assert "m-0" in two.arrived() and "m-2" not in two.arrived()
+    two.stop()
+    two.node.kafka.topics["orders"].config["cleanup.policy"] = "compact"
+    return closed_ones
+
+
+def recover_of_four(two: Lost) -> None:
+    """Told the number, a run loses nothing."""
+    done = two.recover(shards=4, takes_doubles=True)
+    assert done.shards == 4 and 2 in done.lost
+    two.node.kafka.topics["orders"].config["cleanup.policy"] = "delete"
+    two.start()
+    two.go_on(HOUR_MS, 8)
+    assert two.arrived()["m-0"] == two.arrived()["m-2"] == 1
+
+
+def test_a_topic_that_was_cut_to_where_shards_are_closed_does_not_say_how_many_there_are(
+    two: Lost,
+) -> None:
+    for shard, last in enumerate(grown(two)):
+        cut(two, shard, last)
+    for shard in (2, 3):
+        two.lose(shard)
+    refused(two, "ends where the number of shards was being changed from 2 to 4")
+    recover_of_four(two)
+
+
+def test_what_a_wheel_saw_of_a_change_is_not_forgotten_for_an_older_topic(
+    two: Lost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shard, last in enumerate(grown(two)):
+        cut(two, shard, replace(last, resharding=0))
+    for shard in (2, 3):
+        two.lose(shard)
+    made = Source.__init__
+
+    def seeing(source: Source, wheel: StoppedWheel) -> None:
+        made(source, wheel)
+        source.known = replace(source.known, resharding=4)
+
+    monkeypatch.setattr(Source, "__init__", seeing)
+    refused(two, "being changed from 2, to become 4")
+    recover_of_four(two)
+
+
+def test_partitions_for_more_shards_than_are_known_are_seen(two: Lost) -> None:
+    """They were emptied with all others. One whose shard was merged keeps a record."""
+    grown(two)
+    for shard in range(4):
+        two.lose(shard)
+    refused(two, "has 4 partitions for 2 shards, and partition 2 holds no record")
+    recover_of_four(two)
+
+
+@pytest.mark.parametrize("copy", ["", "[]", "{", '{"shards": "x"}'])
+def test_of_a_topic_that_is_gone_etcd_may_know_another_number(two: Lost, copy: str) -> None:
+    grown(two)
+    two.lose()
+    etcd = two.node.etcd
+    etcd.enter(two.node.settings.realm)
+    assert two.node.settings.shards == 4
+    etcd.put_settings(copy or json.dumps(two.node.settings.to_json()))
+    if copy:
+        assert two.recover(is_dry=True).shards == 2, "It is for people: it says nothing."
+        return
+    refused(two, "etcd says that the cluster had 4 shards, and the wheel knows 2")
+    recover_of_four(two)
+
+
+def test_nobody_says_another_number_than_all_that_the_topic_says(two: Lost) -> None:
+    grown(two)
+    two.lose(3)
+    refused(two, "--shards is 2, and all records in delayd-frontier say .* 4", shards=2)
+    assert two.recover(shards=4, is_dry=True).lost == (3,)
+
+
+def test_beside_a_partition_that_was_cut_no_other_is_trusted(two: Lost) -> None:
+    """Both were. The target of the one shows it, that of the other does not any more: what that
+    had delivered would be delivered again."""
+    two.send("x-0", 1_000, partition=0)
+    two.send("x-1", 1_000, topic="other", partition=1)
+    two.go_on(100)
+    two.checkpoint()
+    before = [records(two, shard)[-1] for shard in range(2)]
+    two.go_on(5_000)
+    assert two.arrived()["x-0"] == two.arrived("other")["x-1"] == 1
+    two.stop()
+    for shard, last in enumerate(before):
+        cut(two, shard, last)
+    for partition in two.node.kafka.topics["other"].partitions:
+        partition.truncate(0)
+    refused(two, "1 messages may have been delivered or not")
+    found = two.recover(is_dry=True).found
+    assert [each.topic for each in found.doubtful.names] == ["other"]

@@ -29,13 +29,15 @@ from delayd.commands.recover.frontier.clues import Clues, Reader, Tell
 from delayd.commands.recover.frontier.making import records_of
 from delayd.commands.recover.frontier.topical import (
     Topical,
+    intact_shards,
     lost_shards,
     read_topical,
     refuse_old_checkpoint,
+    refuse_unknown_number,
     same_history,
     shards_of,
 )
-from delayd.commands.recover.frontier.working_out import Found, work_out
+from delayd.commands.recover.frontier.working_out import Found, shared_by, work_out
 from delayd.coordination import Coordination
 from delayd.errors import FencedError, ProducerError, RecoverError
 from delayd.runtime.clock import Clock
@@ -149,10 +151,13 @@ def _look(
     refuse_old_checkpoint(known)
     _require_cluster(recovery, known.settings)
     _require_stopped(recovery, known.settings)
+    copied = _copied_shards(recovery)
     begun_ms = recovery.clock.monotonic_ms()
     topical = read_topical(recovery.bus, known.settings, recovery.timeout_ms, is_fenced=is_fenced)
     others = same_history(known, topical)
-    shards = shards_of(known, topical, recovery.shards)
+    counted = shards_of(known, topical, recovery.shards, copied)
+    shards, sure = counted.shards, shared_by(known.frontier, counted.shards)
+    refuse_unknown_number(counted, lost_shards(known, topical, sure, shards))
     reader = Reader(
         recovery.bus, known, source.progress, recovery.proof_key, recovery.clock,
         recovery.timeout_ms,
@@ -164,7 +169,7 @@ def _look(
         clues,
         others=others,
         shards=shards,
-        intact=lambda floor: {*range(shards)} - {*lost_shards(known, topical, floor, shards)},
+        intact=lambda floor: intact_shards(known, topical, floor, shards),
         stopped_ms=recovery.stopped_ms,
         tell=lambda done, total: tell("working out what was delivered", done, total),
     )
@@ -173,6 +178,7 @@ def _look(
         threading.Event().wait(max(0.0, recovery.watch_s - passed_s))
         _require_still(recovery, known.settings, topical)
     lost = lost_shards(known, topical, found.floor, shards)
+    refuse_unknown_number(counted, lost)
     held = tuple(clues.open_transactions)
     return Recovered(known, found, topical, shards, lost, None, held), clues
 
@@ -222,6 +228,18 @@ def _require_stopped(recovery: Recovery, settings: Settings) -> None:
             remedy="stop all nodes, and wait 15 s until etcd forgets them; if they are of another "
             "cluster of this name, leave --etcd out; nobody was fenced by this run",
         )
+
+
+def _copied_shards(recovery: Recovery) -> int | None:
+    """Return how many shards etcd's copy of the settings names, which each master writes when it
+    begins; None if nobody can say."""
+    copy = None if recovery.coordination is None else recovery.coordination.settings()
+    try:
+        fields = None if copy is None else json.loads(copy)
+    except ValueError:
+        return None  # It is for people, and the next master writes it again.
+    shards = fields.get("shards", 1) if isinstance(fields, dict) else None
+    return shards if isinstance(shards, int) else None
 
 
 def _require_still(recovery: Recovery, settings: Settings, before: Topical) -> None:

@@ -1,9 +1,9 @@
 """The frontier topic as it is: what it still says of each shard, and whether that is of the wheel's
 history. Reads, and writes nothing.
 
-How many shards there are, the topic says, if something of it is left; else the wheel does. A wheel
-that saw the number change does not: it may have become another one, or not. Then a person must say
-it.
+How many shards there are, the topic says, if something of it is left; else the wheel does. Neither
+is believed if anything speaks for a change of the number that it does not know, or not to its end:
+K of fewer shards would pass messages that one of more had not reached. Then a person must say it.
 
 Source: docs/design/recovering.md, "Several shards".
 """
@@ -74,46 +74,99 @@ def read_topical(bus: Bus, settings: Settings, timeout_ms: int, *, is_fenced: bo
     return Topical(state.topic_id, tuple(lasts), tuple(ends))
 
 
-def shards_of(known: FrontierRecord, topical: Topical, said: int | None) -> int:
+class Counted(NamedTuple):
+    """How many shards the cluster has, and what speaks against that."""
+
+    shards: int
+    doubt: str = ""
+    """Why there may be another number, if a shard is lost; empty if nothing speaks for that."""
+
+
+def shards_of(
+    known: FrontierRecord, topical: Topical, said: int | None, copied: int | None = None
+) -> Counted:
     """Return how many shards the cluster has: as a person says, else as the topic, else as the
-    wheel. Raise RecoverError if neither can be believed."""
+    wheel. `copied`: as etcd's copy of the settings says. Raise RecoverError if what a person says
+    cannot be, or if the topic leaves no doubt that it is wrong."""
+    counted = _counted(known, topical, copied)
+    if said is None:
+        return counted
     settings = known.settings
-    if said is not None:
-        if problem := shards_problem(said, settings.partitions, settings.guarantee):
-            raise RecoverError(problem, remedy="correct --shards; nobody was fenced")
-        return said
-    counts = {last.settings.shards for last in topical.current}
-    formers = [p for p, last in enumerate(topical.lasts) if last and last.settings.shards <= p]
-    if not counts and (known.resharding or known.rest_ms):
-        becomes = f", to become {known.resharding}" if known.resharding else ""
-        raise _unknown_number(
-            f"the wheel saw the number of shards being changed from {settings.shards}{becomes}"
+    if problem := shards_problem(said, settings.partitions, settings.guarantee):
+        raise RecoverError(problem, remedy="correct --shards; nobody was fenced")
+    if topical.current and not counted.doubt and said != counted.shards:
+        raise RecoverError(
+            f"--shards is {said}, and all records in {settings.frontier.name} say that the cluster "
+            f"has {counted.shards}",
+            remedy="leave --shards out; nobody was fenced",
         )
+    return Counted(said)
+
+
+def _counted(known: FrontierRecord, topical: Topical, copied: int | None) -> Counted:
+    settings, name = known.settings, known.settings.frontier.name
+    current = topical.current
+    counts = {last.settings.shards for last in current}
+    formers = [p for p, last in enumerate(topical.lasts) if last and last.settings.shards <= p]
     shards = min(counts, default=settings.shards)
     if len(counts) > 1 or any(partition < shards for partition in formers):
         names = ", ".join(map(str, sorted(counts | {shards})))
-        raise _unknown_number(
-            f"{settings.frontier.name} says of some partitions that the cluster has another number "
-            f"of shards than of others ({names})"
+        return Counted(
+            shards,
+            f"{name} says of some partitions that the cluster has another number of shards than "
+            f"of others ({names})",
         )
     is_older = all(
         part.is_within(last.frontier)
         for part, last in _pairs(shared_out(known.frontier, shards), topical)
     )
-    if shards != settings.shards and not is_older:
-        raise _unknown_number(
-            f"{settings.frontier.name} says that the cluster has {shards} shards, and lacks steps "
-            f"that the wheel knows, of {settings.shards} shards"
+    # Records of another number, behind what the wheel knows, say what became of the change it saw.
+    is_told = bool(counts) and is_older and shards != settings.shards
+    if (known.resharding or known.rest_ms) and not is_told:
+        becomes = f", to become {known.resharding}" if known.resharding else ""
+        return Counted(
+            shards,
+            f"the wheel saw the number of shards being changed from {settings.shards}{becomes}",
         )
-    return shards
+    if shards != settings.shards and not is_older:
+        return Counted(
+            shards,
+            f"{name} says that the cluster has {shards} shards, and lacks steps that the wheel "
+            f"knows, of {settings.shards} shards",
+        )
+    return Counted(shards, _cut_before_change(topical, name, shards, copied))
 
 
-def _unknown_number(why: str) -> RecoverError:
-    return RecoverError(
-        f"{why}: nobody knows by this how many masters delivered at last",
-        remedy="take the data_dir of a node that has run since, or say the number by --shards: see "
-        "docs/disaster-recovery.md, 'A lost frontier'; nobody was fenced",
-    )
+def _cut_before_change(topical: Topical, name: str, shards: int, copied: int | None) -> str:
+    """Return what speaks for a change of the number whose records the topic has lost; empty if
+    nothing does."""
+    closed = next((last for last in topical.current if last.resharding), None)
+    if closed is not None:
+        return (
+            f"{name}/{closed.frontier.shard} ends where the number of shards was being changed "
+            f"from {shards} to {closed.resharding}"
+        )
+    # A partition that had a shard once keeps a record: one without had a shard that is lost.
+    bare = [p for p, last in enumerate(topical.lasts) if p >= shards and last is None]
+    if bare:
+        return (
+            f"{name} has {len(topical.lasts)} partitions for {shards} shards, and partition "
+            f"{bare[0]} holds no record of a former one"
+        )
+    if not topical.current and copied not in (None, shards):
+        return f"etcd says that the cluster had {copied} shards, and the wheel knows {shards}"
+    return ""
+
+
+def refuse_unknown_number(counted: Counted, lost: Sequence[int]) -> None:
+    """Raise RecoverError if shards are lost, and there may be another number of shards: then the
+    masters of others may have delivered."""
+    if lost and counted.doubt:
+        raise RecoverError(
+            f"{counted.doubt}: nobody knows by this how many masters delivered at last",
+            remedy="take the data_dir of a node that has run since, or say the number by --shards: "
+            "see docs/disaster-recovery.md, 'A lost frontier'; nobody was fenced",
+        )
 
 
 def same_history(known: FrontierRecord, topical: Topical) -> tuple[Frontier, ...]:
@@ -177,6 +230,17 @@ def lost_shards(
         for shard in range(shards)
         if not _says_all(known, known_now[shard], floors[shard], topical, shard)
     )
+
+
+def intact_shards(
+    known: FrontierRecord, topical: Topical, floor: Frontier, shards: int
+) -> frozenset[int]:
+    """Return the shards of which the topic says what is done. None if that of a lost one was cut,
+    not emptied: then others may be cut, too, to where the floor does not show it."""
+    lost = lost_shards(known, topical, floor, shards)
+    if any(topical.last_of(shard) is not None for shard in lost):
+        return frozenset()
+    return frozenset(range(shards)).difference(lost)
 
 
 def _says_all(

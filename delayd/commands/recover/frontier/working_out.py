@@ -281,4 +281,4 @@ def _lacking(shard: int, known: FrontierRecord, last: LastStep, clues: Clues) ->
 
 def _shard_of(source: str, shards: int) -> int:
     partition = source.partition("/")[0]
-    return shard_of(int(partition), shards) if partition.isdigit() else 0
+    return shard_of(int(partition), shards) if partition.isdecimal() else 0
