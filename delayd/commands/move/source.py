@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from delayd.cluster.time_kind import refuse_other_time
 from delayd.commands.examine.frontiers import record_of
 from delayd.errors import ConfigError, CorruptionError
 from delayd.request import source_of
@@ -84,7 +85,8 @@ class Source:
     """One stopped wheel. It stays open meanwhile."""
 
     def __init__(self, wheel: StoppedWheel) -> None:
-        """Raise ConfigError if the wheel knows no frontier: nobody can tell what is pending."""
+        """Raise ConfigError if the wheel knows no frontier: nobody can tell what is pending; and
+        VirtualClusterError if its cluster's time is of another kind than this program's."""
         self._wheel = wheel
         if wheel.progress is None or not wheel.progress.frontier:
             raise ConfigError(
@@ -94,6 +96,7 @@ class Source:
         self.progress: Progress = wheel.progress
         self.known: FrontierRecord = record_of(wheel, wheel.progress.frontier)
         """The newest frontier that its checkpoint knows."""
+        refuse_other_time(self.known.settings)
         self.replies_open = 0
         """Pending replies behind the cut's O that the last walk has met: nobody writes them."""
         self.letters: list[Letter] = []

@@ -3,6 +3,7 @@
 Source: docs/design/moving.md, "What is pending".
 """
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from wheel_disks import flip
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands import cli
 from delayd.commands.move.source import Message, Source
-from delayd.errors import ConfigError, CorruptionError
+from delayd.errors import ConfigError, CorruptionError, VirtualClusterError
+from delayd.runtime.virtual_time import VARIABLE
 from delayd.wheel.stopped import locked, open_stopped
 
 LAST = MESSAGES + CANCELS
@@ -111,6 +113,23 @@ def test_a_wheel_without_a_frontier_is_refused(tmp_path: Path) -> None:
     directory = stopped(tmp_path / "data", at=None)
     with pytest.raises(ConfigError, match="knows no frontier"):
         found(directory, CUT)
+
+
+def test_a_wheel_whose_time_is_of_another_kind_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `delayd move` as by `delayd recover frontier`: its due times would be taken for real."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    virtual = dataclasses.replace(CUT.record.settings, virtual=True)
+    at = CUT._replace(record=dataclasses.replace(CUT.record, settings=virtual))
+    directory = stopped(tmp_path / "data", at=at)
+    with pytest.raises(VirtualClusterError, match="virtual clock"):
+        found(directory, at)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "time"))
+    assert found(directory, at)
+    real = stopped(tmp_path / "real")
+    with pytest.raises(VirtualClusterError, match=f"unset {VARIABLE}"):
+        found(real, CUT)
 
 
 @pytest.mark.parametrize(
