@@ -252,7 +252,8 @@ class NodeView:
             "step": frontier.step,
             "owner": newest.record.owner,
             "cursor_ms": frontier.lowest_cursor.due_ms,
-            "now_ms": newest.record.now_ms,
+            # Each shard's steps have come so far: one without a master stands still.
+            "now_ms": min(each.now_ms for each in newest.record.steps),
             "offsets": frontier.offsets,
             "written_ms": newest.append_ms,
             "counts": asdict(newest.record.counts),

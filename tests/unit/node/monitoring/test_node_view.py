@@ -19,6 +19,7 @@ from delayd.node.ingest_watch import DEAF_MS
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS
 from delayd.request import Reason
 from delayd.runtime.clock import SystemClock
+from replication.record import LastStep
 
 
 @pytest.fixture
@@ -203,6 +204,18 @@ def test_a_master_shows_what_it_has_delivered_and_has_not(turning: Desk) -> None
 def test_a_new_cluster_lags_since_it_was_made_and_not_since_1970(still: Desk) -> None:
     clock_of(still).now_ms += 5_000
     assert still.view.delivery_lag_ms() == 5_000
+
+
+def test_the_steps_have_come_as_far_as_those_of_the_last_shard(still: Desk) -> None:
+    """`delayd dev advance` waits until they have come to where the clock stops."""
+    newest = still.replica.newest
+    assert newest is not None
+    steps = (LastStep(1, 1, START_MS - 5_000, 0, 0), LastStep(1, 1, START_MS, 0, 0))
+    record = replace(newest.record, last_steps=steps, now_ms=START_MS)
+    frontier = replace(record.frontier, step=record.frontier.step + 1)
+    record = replace(record, frontier=frontier)
+    still.replica.observe(SeenFrontier(record, newest.offset + 1, newest.append_ms))
+    assert still.view.status()["frontier"]["now_ms"] == START_MS - 5_000
 
 
 def test_log_time_ahead_of_the_clock_is_shown(still: Desk) -> None:
