@@ -37,6 +37,8 @@ PREFIX: Final = "delayd-"
 SECOND_MS: Final = 1_000
 HOUR_MS: Final = 3_600_000
 PAGE: Final = 1_000
+GOAL_MS_MAX: Final = 253_370_764_800_000
+"""The year 9999 begins: no goal lies in it, so that all times have the form of a date."""
 
 Fields = dict[str, Any]
 
@@ -65,7 +67,7 @@ def advance(
     Raises LocalClusterError if that takes longer than `timeout_s`; the clock stays where it is
     then.
     """
-    goal_ms = virtual.now_ms() + by_ms
+    goal_ms = goal_of(virtual.now_ms(), by_ms)
     with closing(open_bus(state.bootstrap).cluster()) as kafka:
         rest = _Rest(state, virtual, kafka, timeout_s)
         stops = 0
@@ -77,6 +79,17 @@ def advance(
         virtual.advance_to(goal_ms)
         rest.wait()
     return Advanced(virtual.now_ms(), stops + 1)
+
+
+def goal_of(now_ms: int, by_ms: int) -> int:
+    """Return what time it will be, Unix ms. Raises LocalClusterError if no date can say that: time
+    does not step back, so the cluster would be lost."""
+    if now_ms + by_ms >= GOAL_MS_MAX:
+        raise LocalClusterError(
+            f"it is {text_of(now_ms)} in the cluster, and time goes to the year 9998 only",
+            remedy="advance by less",
+        )
+    return now_ms + by_ms
 
 
 def end_of_second(due_ms: int, goal_ms: int) -> int:
