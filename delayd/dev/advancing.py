@@ -3,7 +3,8 @@
 The clock goes from one second in which something is due to the next one, as the clock of
 `delayd.testing` does; so a series has all its occurrences, and nothing expires that would not have
 expired. At each stop the cluster is at rest before the clock moves on:
-1. A node has read and stored all that is in the buffer.
+1. A node has read and stored all that was in the buffer when the clock stood, and what the steps
+   wrote since.
 2. A step that covers all of that, made by the time of the stop, is committed, and none is left to
    do.
 
@@ -11,7 +12,7 @@ Not here: how a moved clock becomes known (`delayd.runtime.virtual_time`).
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -60,24 +61,45 @@ def advance(
     *,
     at_once: bool = False,
     timeout_s: float = ADVANCE_TIMEOUT_S,
+    command: Callable[[str], str] = "delayd dev {}".format,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Advanced:
     """Let so much time pass, and return when the cluster is at rest. `at_once`: at one stroke, so
-    that what is due on the way is delivered late.
+    that what is due on the way is delivered late. `command`: the `delayd dev` command of these
+    words, for this cluster.
 
-    Raises LocalClusterError if that takes longer than `timeout_s`; the clock stays where it is
-    then.
+    Raises LocalClusterError if one stop takes longer than `timeout_s`; the clock stays where it is
+    then. That, and a KeyboardInterrupt, say how to go on.
     """
     goal_ms = goal_of(virtual.now_ms(), by_ms)
-    with closing(open_bus(state.bootstrap).cluster()) as kafka:
-        rest = _Rest(state, virtual, kafka, timeout_s)
-        stops = 0
-        node = rest.wait()
-        while not at_once and (due_ms := next_due_ms(node, virtual.now_ms(), goal_ms)) is not None:
-            virtual.advance_to(end_of_second(due_ms, goal_ms))
-            stops += 1
-            node = rest.wait()
-        virtual.advance_to(goal_ms)
-        rest.wait()
+
+    def so_far() -> str:
+        return f"it is {text_of(virtual.now_ms())} in the cluster, and is to be {text_of(goal_ms)}"
+
+    def going_on() -> str:
+        left_s = max(1, -((virtual.now_ms() - goal_ms) // SECOND_MS))
+        return command(f"advance {left_s}s{' --at-once' if at_once else ''}")
+
+    try:
+        with closing(open_bus(state.bootstrap).cluster()) as kafka:
+            rest = _Rest(state, virtual, kafka, timeout_s)
+            stops = 0
+            if at_once:
+                rest.wait()
+            while not at_once and (due_ms := rest.next_due_ms(goal_ms)) is not None:
+                virtual.advance_to(end_of_second(due_ms, goal_ms))
+                stops += 1
+                progress(f"advancing: {text_of(virtual.now_ms())} / {text_of(goal_ms)}")
+            virtual.advance_to(goal_ms)
+            rest.wait()
+    except LocalClusterError as error:
+        raise LocalClusterError(
+            f"{error.message}; {so_far()}",
+            remedy=f"see `{command('status')}`, and go on with `{going_on()}`, and a longer "
+            "--timeout; or with --at-once, if very much is due at different times",
+        ) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{so_far()}; go on with `{going_on()}`") from None
     return Advanced(virtual.now_ms(), stops + 1)
 
 
@@ -102,104 +124,117 @@ def text_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def next_due_ms(node: str, now_ms: int, goal_ms: int) -> int | None:
-    """Return when the next pending message after now is due, if that is by the goal (Unix ms);
-    `node` is the URL of its admin port. Raises LocalClusterError if it does not say."""
-    counts = _answer(node, "/v1/pending/counts")
-    hours = sorted(each["from_ms"] for each in counts["hours"])
-    for hour_ms in hours:
-        if hour_ms > goal_ms:
-            return None
-        if hour_ms + HOUR_MS > now_ms:
-            dues_ms = [due_ms for due_ms in _dues_ms(node, hour_ms) if now_ms < due_ms <= goal_ms]
-            if dues_ms:
-                return min(dues_ms)
-    return None
-
-
-def _dues_ms(node: str, hour_ms: int) -> Iterable[int]:
-    """Yield when each message that is pending in an hour is due."""
-    cursor: str | None = ""
-    while cursor is not None:
-        more = f"&cursor={cursor}" if cursor else ""
-        page = _answer(
-            node,
-            f"/v1/pending?from_ms={hour_ms}&until_ms={hour_ms + HOUR_MS}&limit={PAGE}{more}",
-        )
-        yield from (message["due_ms"] for message in page["messages"])
-        cursor = page["next"]
-
-
-def _answer(node: str, path: str) -> Fields:
-    answer = get(f"{node}{path}")
-    fields = None if answer is None else answer.fields()
-    if fields is None:
-        raise LocalClusterError(
-            f"the node at {node} does not say what is pending",
-            remedy="see `delayd dev status`, and advance again: what has passed has passed",
-        )
-    return fields
-
-
 class _Rest:
-    """When the cluster has done all that is due by now."""
+    """When the cluster has done all that is due by now, and what is due next."""
 
     def __init__(
         self, state: State, virtual: VirtualTime, kafka: Cluster, timeout_s: float
     ) -> None:
-        self._nodes = [node for node in state.of(Kind.NODE) if node.alive()]
+        self._nodes = [node.address for node in state.of(Kind.NODE) if node.alive()]
         self._virtual = virtual
         self._kafka = kafka
         self._clock = SystemClock()
         self._timeout_s = timeout_s
-        self._end_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        self._end_ms = 0
+        self._lack = "no node answers"
 
-    def wait(self) -> str:
-        """Wait until it is at rest, and return the URL of a node that says so. Raises
-        LocalClusterError."""
+    def wait(self) -> None:
+        """Wait until it is at rest. Raises LocalClusterError after the time-out."""
+        self._begin()
+        self._settled()
+
+    def next_due_ms(self, goal_ms: int) -> int | None:
+        """Wait until it is at rest, and return when the next pending message is due, if that is by
+        the goal (Unix ms). Raises LocalClusterError after the time-out."""
+        self._begin()
+        while True:
+            node, now_ms = self._settled()
+            try:
+                return self._next_due_ms(node, now_ms, goal_ms)
+            except _SilentError:
+                self._lack = f"the node at {node} does not say what is pending"
+                self._nodes.sort(key=lambda each: each == node)  # The others may.
+
+    def _begin(self) -> None:
+        self._end_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1000)
+        self._lack = "no node answers"
+
+    def _is_over(self) -> bool:
+        return self._clock.monotonic_ms() >= self._end_ms
+
+    def _next_due_ms(self, node: str, now_ms: int, goal_ms: int) -> int | None:
+        """Return when the next message after now is due, if that is by the goal; by this node."""
+        counts = self._answer(node, "/v1/pending/counts")
+        for hour_ms in sorted(each["from_ms"] for each in counts["hours"]):
+            if hour_ms > goal_ms:
+                return None
+            first_ms, until_ms = max(hour_ms, now_ms + 1), min(hour_ms + HOUR_MS, goal_ms + 1)
+            if first_ms < until_ms:
+                dues_ms = list(self._dues_ms(node, first_ms, until_ms))
+                if dues_ms:
+                    return min(dues_ms)
+        return None
+
+    def _dues_ms(self, node: str, from_ms: int, until_ms: int) -> Iterable[int]:
+        """Yield when each message is due that is pending for that time."""
+        cursor: str | None = ""
+        asked = f"/v1/pending?from_ms={from_ms}&until_ms={until_ms}&limit={PAGE}"
+        while cursor is not None:
+            page = self._answer(node, f"{asked}&cursor={cursor}" if cursor else asked)
+            yield from (message["due_ms"] for message in page["messages"])
+            cursor = page["next"]
+
+    def _answer(self, node: str, path: str) -> Fields:
+        answer = None if self._is_over() else get(f"{node}{path}")
+        fields = None if answer is None else answer.fields()
+        if fields is None:
+            raise _SilentError
+        return fields
+
+    def _settled(self) -> tuple[str, int]:
+        """Wait until it is at rest: with all requests that are in the buffer now, whatever comes
+        meanwhile. Return the URL of a node that says so, and as of when in the cluster."""
         now_ms = self._virtual.now_ms()
-        lack = "no node answers"
-        while self._clock.monotonic_ms() < self._end_ms:
-            ends = self._ends()
-            for node in self._nodes:
-                if ends is None:
-                    lack = "Kafka does not answer"
-                    break
-                told = self._settle(node.address, ends, now_ms)
-                if told is None:
-                    if self._ends() == ends:
-                        return node.address
-                    break  # Requests came meanwhile, or retries of what was due.
-                lack = told
+        ends: Mapping[int, int] | None = None
+        while not self._is_over():
+            ends = self._ends() if ends is None else ends
+            if ends is None:
+                self._lack = "Kafka does not answer"
+            else:
+                for node in self._nodes:
+                    lack = self._settle(node, ends, now_ms)
+                    if lack is None:
+                        return node, now_ms
+                    self._lack = lack
             threading.Event().wait(POLL_S)
         raise LocalClusterError(
-            f"the cluster was not at rest within {self._timeout_s:.0f} s: {lack}; it is "
-            f"{text_of(self._virtual.now_ms())} in it",
-            remedy="see `delayd dev status`, and advance again by what is left, with a longer "
-            "--timeout; or with --at-once, if very much is due at different times",
+            f"the cluster was not at rest within {self._timeout_s:.0f} s: {self._lack}"
         )
 
     def _settle(self, node: str, ends: Mapping[int, int], now_ms: int) -> str | None:
         """Wait as long as a node makes progress; return what it lacks, None if nothing."""
-        read_ms: int | None = None
+        read_ms = 0
+        read: list[int] | None = None
         idle_ms: int | None = None
-        lack = "no node answers"
-        while self._clock.monotonic_ms() < self._end_ms:
+        lack = self._lack
+        while not self._is_over():
             at_ms = self._clock.monotonic_ms()
             said = read_status(node)
             if said is None:
-                return lack
-            if said.get("frontier") is None or any(
-                reached < ends.get(n, 0) for n, reached in enumerate(said["reached"])
+                return f"the node at {node} does not answer"
+            frontier = said["frontier"]
+            wanted = None if frontier is None else wanted_offsets(frontier, ends)
+            if wanted is None or any(
+                reached < end for reached, end in zip(said["reached"], wanted, strict=True)
             ):
                 lack = f"{said['node']} has not read all of the buffer"
-                read_ms = None
-            elif read_ms is None:
-                read_ms = at_ms
+                read = None
+            elif read != wanted:
+                read, read_ms = wanted, at_ms
             elif said["checkpoint_age_ms"] >= self._clock.monotonic_ms() - read_ms:
                 lack = f"{said['node']} has made no checkpoint"
             else:
-                state = work_left(said["frontier"], said["ingested"], now_ms)
+                state = work_left(frontier, wanted, now_ms)
                 if state == NOTHING:
                     return None
                 lack = f"the master has not done all that is due ({said['node']} says)"
@@ -221,15 +256,25 @@ class _Rest:
             return None
 
 
+class _SilentError(Exception):
+    """A node does not say what is pending."""
+
+
 NOTHING: Final = "nothing"
 HELD: Final = "held"
 SOME: Final = "some"
 
 
-def work_left(frontier: Mapping[str, Any], ingested: Iterable[int], now_ms: int) -> str:
-    """Return what the newest step has left: NOTHING of what was ingested and due by `now_ms`; HELD,
-    if only lanes that stand still have something; or SOME."""
-    covers = all(o >= read for o, read in zip(frontier["offsets"], ingested, strict=True))
+def wanted_offsets(frontier: Mapping[str, Any], ends: Mapping[int, int]) -> list[int]:
+    """Return by partition how far the buffer must be read: the `ends`, and what the steps wrote
+    themselves, which are retries, and series that go on."""
+    return [max(ends.get(n, 0), own + 1) for n, own in enumerate(frontier["own_writes"])]
+
+
+def work_left(frontier: Mapping[str, Any], wanted: Iterable[int], now_ms: int) -> str:
+    """Return what the newest step has left: NOTHING of what is in the buffer up to these offsets
+    and due by `now_ms`; HELD, if only lanes that stand still have something; or SOME."""
+    covers = all(o >= end for o, end in zip(frontier["offsets"], wanted, strict=True))
     if not covers or frontier["now_ms"] < now_ms:
         return SOME
     if frontier["cursor_ms"] >= now_ms:

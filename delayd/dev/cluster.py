@@ -127,7 +127,8 @@ class LocalCluster:
     def advance(
         self, by_ms: int, *, at_once: bool = False, timeout_s: float = ADVANCE_TIMEOUT_S
     ) -> Advanced:
-        """Let so much time pass in a virtual cluster. See `delayd.dev.advancing.advance`."""
+        """Let so much time pass in a virtual cluster. See `delayd.dev.advancing.advance`; each stop
+        is told to `progress`."""
         state = self._folder.state()
         if not virtual_time_file(self.directory).exists():
             raise LocalClusterError(
@@ -137,7 +138,15 @@ class LocalCluster:
             )
         virtual = VirtualTime(virtual_time_file(self.directory))
         with self._folder.lock(timeout_s=LOCK_TIMEOUT_S):
-            return advance(state, virtual, by_ms, at_once=at_once, timeout_s=timeout_s)
+            return advance(
+                state,
+                virtual,
+                by_ms,
+                at_once=at_once,
+                timeout_s=timeout_s,
+                command=self.command,
+                progress=self._progress,
+            )
 
     def command(self, words: str) -> str:
         """Return the `delayd dev` command that a person types for this cluster."""

@@ -148,7 +148,7 @@ def advance_clock(
         ),
     ] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds to wait at most.")
+        float, typer.Option("--timeout", min=1, help="Seconds to wait at most, at each stop.")
     ] = ADVANCE_TIMEOUT_S,
     as_json: AsJson = False,
 ) -> None:
@@ -163,8 +163,13 @@ def advance_clock(
         by_ms = delay_ms_of(by)
     except RefusedError as error:
         raise typer.BadParameter(f"{by[:80]!a} is no duration", param_hint="BY") from error
-    cluster = LocalCluster(directory)
-    done = cluster.advance(by_ms, at_once=at_once, timeout_s=timeout_s)
+    try:
+        with _progress_display(is_for_terminals=True) as progress:
+            cluster = LocalCluster(directory, progress=progress)
+            done = cluster.advance(by_ms, at_once=at_once, timeout_s=timeout_s)
+    except KeyboardInterrupt as interrupted:
+        typer.echo(str(interrupted), err=True)
+        raise typer.Exit(128 + signal.SIGINT) from interrupted
     if as_json:
         typer.echo(json.dumps({"now_ms": done.now_ms, "stops": done.stops}))
         return
@@ -280,12 +285,15 @@ def _signal(name: str) -> signal.Signals:
 
 
 @contextmanager
-def _progress_display() -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal; elsewhere print one line per task that begins."""
+def _progress_display(*, is_for_terminals: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show a spinner on a terminal; elsewhere print one line per task that begins, or nothing."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as spinner:
             yield spinner.update
+        return
+    if is_for_terminals:
+        yield lambda _: None
         return
     begun: set[str] = set()
 

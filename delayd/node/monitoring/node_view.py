@@ -255,6 +255,7 @@ class NodeView:
             # Each shard's steps have come so far: one without a master stands still.
             "now_ms": min(each.now_ms for each in newest.record.steps),
             "offsets": frontier.offsets,
+            "own_writes": frontier.own_writes,
             "written_ms": newest.append_ms,
             "counts": asdict(newest.record.counts),
         }
