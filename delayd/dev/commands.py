@@ -155,7 +155,9 @@ def advance_clock(
     """Let time pass in a cluster that was made with --virtual, and deliver what is due on the way.
 
     The clock goes from one second in which something is due to the next one. The command returns
-    when all that was due has been delivered.
+    when all that was due has been delivered, but for what a pause or a rate holds. A `delayd-late`
+    below 2 s may expire. What programs schedule when they receive is leapt over: advance in
+    smaller steps.
 
     Example: delayd dev advance 30d
     """
@@ -173,7 +175,10 @@ def advance_clock(
     if as_json:
         typer.echo(json.dumps({"now_ms": done.now_ms, "stops": done.stops}))
         return
-    typer.echo(f"it is {text_of(done.now_ms)} in the cluster; all that was due is delivered")
+    typer.echo(
+        f"it is {text_of(done.now_ms)} in the cluster; all that was due is delivered, but for what "
+        "a pause or a rate holds"
+    )
 
 
 @app.command()
