@@ -282,7 +282,7 @@ def check_receipt(
 def asked_ms(when: Header, sent: Sent) -> int:
     """Return the time that a case with receipts asks for, Unix ms."""
     name, content = when
-    spans = {b"1ms": 1, b"4s": 4_000, b"1h": 3_600_000}
+    spans = {b"1ms": 1, b"12s": 12_000, b"1h": 3_600_000}
     assert isinstance(content, bytes)
     return int(content) if name == "delayd-due" else sent.at.append_ms + spans[content]
 
