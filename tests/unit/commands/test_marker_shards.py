@@ -17,6 +17,7 @@ from marker_kafka import TARGETS, FakeKafka, FakeLooker, KilledError, frontier, 
 from delayd.bus import Headers
 from delayd.bus.raw import Place
 from delayd.cluster.resharding import OWNER
+from delayd.commands.recover.marker import of_shards
 from delayd.commands.recover.marker.looking import Facts
 from delayd.commands.recover.marker.mending import at_work, mend
 from delayd.commands.recover.marker.of_shards import Looked, mend_shards
@@ -24,7 +25,7 @@ from delayd.commands.recover.marker.showing import marker_json, marker_lines
 from delayd.commands.recover.marker.survey import surveyed
 from replication.frontier import begin_term
 from replication.record import FrontierRecord, decode, encode, record_key
-from replication.resharding import closed
+from replication.resharding import closed, resting
 
 NOW_MS = 1_000_000
 COMMIT, ABORT, LOST = True, False, None
@@ -224,6 +225,51 @@ def test_a_closed_shard_stays_closed_when_a_step_is_written_again() -> None:
     last = decode(kafka.visible(kafka.frontiers[0])[-1].value or b"")
     assert last.resharding == 4
     assert last.frontier.offsets == frontier(2, 0, SHARDS).frontier.offsets
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_rest_that_is_taken_back_is_no_change_of_all_shards(is_closed: bool) -> None:
+    """Beside a closed shard it is one: shards that become as many as they were."""
+    kafka = played([WHOLE, WHOLE])
+    kafka.epochs[0] += 1
+    last = resting(frontier(2, 0, SHARDS), 9, OWNER)
+    if is_closed:
+        last = closed(last, SHARDS, OWNER)
+    write_record(kafka, last, 0)
+    end(kafka, kafka.frontiers[0], 0, COMMIT)
+    back = replace(last, frontier=begin_term(last.frontier), rest_ms=0, resharding=0)
+    kafka.epochs[0] += 1
+    write_record(kafka, back, 0)
+    [plan, _] = [each.after.plan for each in run(kafka)]
+    assert any("a change of all shards" in problem for problem in plan.problems) == is_closed
+    assert kafka.hangs() == is_closed
+
+
+def test_a_former_shard_is_looked_at_if_something_of_it_hangs_or_if_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = replace(SETTINGS, shards=1)
+
+    def shards_of(kafka: FakeKafka, since_ms: int | None = None) -> list[int]:
+        def looker(*_: object, shard: int, **__: object) -> FakeLooker:
+            return FakeLooker(kafka, shard, settings)
+
+        monkeypatch.setattr(of_shards, "Looker", looker)
+        looked = of_shards.look_at_shards(
+            kafka,  # type: ignore[arg-type]
+            kafka,
+            settings,
+            since_ms=since_ms,
+            timeout_ms=1,
+            tell=lambda *_: None,
+        )
+        return [each.shard for each in looked]
+
+    over = played([WHOLE, (COMMIT, ABORT, ABORT)])
+    assert shards_of(over) == [0]
+    assert shards_of(over, since_ms=0) == [0, 1]
+    assert shards_of(played([WHOLE, (LOST, COMMIT, COMMIT)])) == [0, 1]
+    assert shards_of(played([WHOLE, (COMMIT, COMMIT, LOST)])) == [0, 1]
 
 
 def test_a_step_of_one_shard_does_not_stop_the_mending_of_another() -> None:

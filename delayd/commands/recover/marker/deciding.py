@@ -33,6 +33,7 @@ from delayd.bus.raw import Marker, Place, ProducerEpoch
 from delayd.cluster.resharding import OWNER as SHARDS_OWNER
 from delayd.commands.recover.marker.pieces import Kind, Piece, Run, State, Step, Steps
 from delayd.commands.recover.marker.wholeness import Lack, apart, are_others, lack_of, lacks_some
+from replication.frontier import begin_term
 from replication.record import FrontierRecord
 
 
@@ -183,6 +184,9 @@ def _is_change(record: FrontierRecord, last: FrontierRecord) -> bool:
     shards = record.frontier.shards
     if record.owner != SHARDS_OWNER or record.resharding or record.rest_ms:
         return False
+    is_at_rest = last.rest_ms and not last.resharding
+    if is_at_rest and record.frontier == begin_term(last.frontier):
+        return False  # It takes the rest of this shard back.
     return shards > 1 or shards != last.frontier.shards
 
 

@@ -44,12 +44,15 @@ def look_at_shards(
     timeout_ms: int,
     tell: Tell,
 ) -> list[Looked]:
-    """Return what there is of each shard. Former ones are among them, of which the cluster has
-    fewer now: what their masters wrote may still hang. Raises as `Looker.look` does."""
+    """Return what there is of each shard. Former ones, of which the cluster has fewer now, are
+    among them if something hangs that their masters wrote, or if all steps since a time are asked
+    for: what they ended long ago is over. Raises as `Looker.look` does."""
     tell("asking the leaders of partitions", 0, 1)
     survey = surveyed(raw, settings, timeout_ms)
     found = []
     for shard in sorted(survey.producers):
+        if shard >= settings.shards and since_ms is None and not survey.has_open(shard):
+            continue
         looker = Looker(
             bus, raw, settings, since_ms=since_ms, timeout_ms=timeout_ms, tell=tell, shard=shard
         )

@@ -48,6 +48,15 @@ class Survey:
             if each.producer.id in producers and (each.last_ms < 0 or each.last_ms >= since_ms)
         }
 
+    def has_open(self, shard: int) -> bool:
+        """Return whether a transaction of a shard's masters has no marker, or one in its partition
+        of the frontier topic."""
+        return bool(self.open.get(Place(self.frontier, shard))) or any(
+            each.producer.id in self.producers[shard]
+            for active in self.open.values()
+            for each in active
+        )
+
     def changes_hanging(self, shard: int) -> list[str]:
         """Return what is to be said of changes of all shards that hang in a shard's partition of
         the frontier topic: they are no steps of its masters."""
