@@ -14,7 +14,7 @@ step decides when, and the log alone says which requests that hits: all replicas
 
 Pending is what the wheel of the master counts, in the seconds that the lane of the topic has not
 passed (`delayd.wheel.counts`). Taken is what was appended in the RATE_WINDOW_S seconds that end
-with the second of the step, as far as the master has ingested it
+with the second of the step, and in the next one, as far as the master has ingested it
 (`delayd.node.replica.request_rates`). No number is carried from step to step, so none can drift.
 
 Not here: the records of orders and gates (`delayd.request.quotas`), which requests a gate refuses
@@ -40,6 +40,10 @@ RATE_MAX: Final = 1_000_000
 RATE_WINDOW_S: Final = 10
 """Over so many seconds a rate is a mean: a sender may send what it allows for all of them at
 once."""
+
+RATE_AHEAD_S: Final = 1
+"""So many seconds ahead of a step count: clocks are 500 ms apart at most, and the window is one in
+which a sender of nine tenths of a rate fits."""
 
 PENDING: Final = 1
 RATE: Final = 2
@@ -158,9 +162,10 @@ def opens_at(most: int) -> int:
     return most - max(1, most // FREE_SHARE)
 
 
-def rate_since_ms(now_ms: int) -> int:
-    """Return from which append time on a step at `now_ms` counts requests."""
-    return (now_ms // SECOND_MS - RATE_WINDOW_S + 1) * SECOND_MS
+def rate_seconds(now_ms: int) -> range:
+    """Return the seconds since 1970 in whose append times a step at `now_ms` counts requests."""
+    second = now_ms // SECOND_MS
+    return range(second - RATE_WINDOW_S + 1, second + RATE_AHEAD_S + 1)
 
 
 def shut_of(over: int, max_pending: int, rate: int) -> Shut | None:
@@ -185,13 +190,16 @@ def over_of(quota: Quota) -> int:
 
 def obey(quotas: Mapping[str, Quota], order: QuotaOrder, offset: int) -> dict[str, Quota]:
     """Return the quotas after a step has passed an order, which stands at this offset. One about
-    one topic more than QUOTAS_MAX changes nothing."""
+    one topic more than QUOTAS_MAX changes nothing. A full topic's gates, which name its limits, are
+    to be written anew if those change."""
     after, known = dict(quotas), quotas.get(order.topic)
     if order.is_end:
         after.pop(order.topic, None)
     elif known is not None:
         limits = {"max_pending": order.max_pending, "rate": order.rate}
-        after[order.topic] = known._replace(**limits, offset=offset)
+        changed = known._replace(**limits, offset=offset)
+        is_same = changed.shut == known.shut
+        after[order.topic] = changed if is_same else changed._replace(written_ms=0)
     elif len(quotas) < QUOTAS_MAX:
         after[order.topic] = Quota(order.max_pending, 0, offset, 0, 0, order.rate)
     return after

@@ -6,7 +6,7 @@ Source: docs/design/audit.md, "Quotas".
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -197,10 +197,11 @@ SPAN_MS = 26_000
 RATE_GIVEN = 1
 
 
-def paced() -> History:
+def paced(takeovers: Mapping[int, int] | None = None) -> History:
     """A rate that is set, and ended at last, with more messages than it allows, and some under an
     id that are sent twice."""
-    world = World(end_ms=START_MS + SPAN_MS + 4_000, cut_ms=START_MS + SPAN_MS + 2_000)
+    end_ms, cut_ms = START_MS + SPAN_MS + 4_000, START_MS + SPAN_MS + 2_000
+    world = World(end_ms=end_ms, cut_ms=cut_ms, takeovers=takeovers or {})
     plan = Plan(world)
     for number in range(SPAN_MS // 400):
         at_ms = 600 + 400 * number
@@ -262,6 +263,22 @@ def test_rates_that_are_not_as_ordered_or_counted_are_found(rate_tables: Tables)
     assert {row.fault for row in found} == {"frontier-quota"}
     for _, _, text in planted:
         assert any(text in row.reason for row in found), (text, found)
+
+
+def test_the_first_record_of_a_term_counts_nothing_yet(spark: SparkSession) -> None:
+    """Its clock is that of its predecessor: what came since then its master need not know."""
+    history = paced({0: 15_000})
+    step = next(
+        each
+        for each in reversed(history.frontier)
+        if (stated(each)["now_ms"] - START_MS) // 1000 == 25
+    )
+    term = stated(step)["term"]
+    first = next(each for each in history.frontier if stated(each)["term"] == term)
+    assert stated(first)["now_ms"] == START_MS + 15_000
+    restate(step, taken=1)
+    reasons = [row.reason for row in frontier_of(tables_of(spark, history), history)]
+    assert not [reason for reason in reasons if "fewer than the log has" in reason], reasons
 
 
 def test_a_gate_by_a_rate_that_the_log_does_not_justify_is_found(spark: SparkSession) -> None:

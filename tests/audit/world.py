@@ -451,10 +451,10 @@ class World:
         }
 
     def _taken(self, now_ms: int) -> dict[str, int]:
-        """What a master counts: what was appended in ten seconds, the last one that of the step, or
-        ahead of it."""
+        """What a master counts: what was appended in ten seconds, the last one that of the step,
+        and in the next one."""
         first = now_ms // 1000 - 9
-        asked = [topic for topic, second in self._asked if first <= second < first + 20]
+        asked = [topic for topic, second in self._asked if first <= second < first + 11]
         return {topic: asked.count(topic) for topic in self._quotas.rated}
 
     def _judged(

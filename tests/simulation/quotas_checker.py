@@ -227,7 +227,7 @@ class QuotasChecker:
         step = self._judge.steps[index]
         since = step.fields["now_ms"] // 1000 - WINDOW_S + 1
         asked = [
-            each for each in self._log.asked[topic] if since <= each.second < since + 2 * WINDOW_S
+            each for each in self._log.asked[topic] if since <= each.second <= since + WINDOW_S
         ]
         if counts and (since - 1) * 1000 >= known_ms:
             least = sum(each.offset < step.offsets[each.partition] for each in asked)

@@ -73,7 +73,9 @@ def links_of(frontiers: DataFrame, bounds: Bounds) -> DataFrame:
     )
     sound = F.when(
         F.col("is_sound"),
-        F.struct("offset", "step", "cursor", "lanes", "offsets", "holds", "usual", "quotas"),
+        F.struct(
+            *("offset", "term", "step", "cursor", "lanes", "offsets", "holds", "usual", "quotas")
+        ),
     )
     everywhere = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     last = F.max(F.when(F.col("is_sound"), F.col("offset"))).over(everywhere)

@@ -1,9 +1,9 @@
 """How many requests were taken for targets with a rate: what steps say, against the log.
 
-A step counts what was appended in the seconds before it and what its master has ingested: all that
-the step has passed, and nothing that stands behind the gates that it writes. What a master took in
-before it was started is in its memory no more, so too small a count is believed until a term, or an
-order, is a window old. Source: docs/design/audit.md, "Quotas".
+A step counts what was appended in the seconds before it, and in the next one, and what its master
+has ingested: all that the step has passed, and nothing that stands behind the gates that it writes.
+What a master took in before it was started is in its memory no more, so too small a count is
+believed until a term, or an order, is a window old. Source: docs/design/audit.md, "Quotas".
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds, LoggedQuota
 from delayd.audit.judging.columns import is_true
-from replication.quotas import RATE_WINDOW_S, SECOND_MS
+from replication.quotas import RATE_AHEAD_S, RATE_WINDOW_S, SECOND_MS
 
 STEPS_MAX: Final = 500
 """Steps that are judged, of all targets: the last ones, of each second and with each gate."""
@@ -29,7 +29,7 @@ def wrong_rates(
     `adding`: the requests that count."""
     wanted = _judged_steps(steps, bounds)
     since = F.floor(F.col("now_ms") / SECOND_MS) - (RATE_WINDOW_S - 1)
-    seconds = F.sequence(since, since + (2 * RATE_WINDOW_S - 1))
+    seconds = F.sequence(since, since + (RATE_WINDOW_S - 1 + RATE_AHEAD_S))
     exploded = wanted.select("*", F.explode(seconds).alias("second"))
     asked = logged.where(F.col("op").isin(*adding) & F.col("topic").isNotNull()).select(
         F.col("partition").alias("m_partition"),
@@ -66,16 +66,20 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     gates = steps.sparkSession.createDataFrame(_gates(bounds), _SCHEMA)
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
     named = steps.select(
-        *("offset", "step", "term", "now_ms", "offsets"),
+        *("offset", "step", "term", "now_ms", "offsets", "old"),
         is_true(stands[0] & stands[1]).alias("stands"),
         F.explode("quotas").alias("topic", "quota"),
     ).where(_of("quota", 5) > 0)
     told = named.withColumns({"taken": _of("quota", 6), "order": _of("quota", 2)})
+    # The first record of a term has its predecessor's clock, and a step that obeys an order is
+    # committed before anything is counted for that.
+    last_order = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
+    goes_on = is_true((F.col("old.term") == F.col("term")) & (last_order == F.col("order")))
     of_order = Window.partitionBy("topic", "term", "order")
     of_second = Window.partitionBy("topic", F.floor(F.col("now_ms") / SECOND_MS))
     dated = told.withColumns(
         {
-            "known_ms": F.min("now_ms").over(of_order),
+            "known_ms": F.min(F.when(goes_on, F.col("now_ms"))).over(of_order),
             "last": F.max(F.when(~F.col("stands"), F.col("offset"))).over(of_second),
         }
     )
@@ -83,7 +87,7 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     with_gates = dated.join(F.broadcast(gates), is_gate, "left")
     chosen = with_gates.where((F.col("offset") == F.col("last")) | F.col("gates").isNotNull())
     newest = chosen.orderBy(F.desc("offset")).limit(STEPS_MAX)
-    return newest.drop("quota", "about", "at_ms", "last").localCheckpoint()
+    return newest.drop("quota", "old", "about", "at_ms", "last").localCheckpoint()
 
 
 def _gates(bounds: Bounds) -> list[tuple[str, int, list[int]]]:

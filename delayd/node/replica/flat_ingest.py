@@ -90,7 +90,8 @@ class FlatIngest:
                 if isinstance(run, int):
                     done, left = done + run, left - run
                     at = records.place_of(done)
-                elif replica.arrivals.rates.straddles(run, append_ms):  # it becomes rows
+                elif replica.arrivals.rates.straddles(run, append_ms, rules.trail_ms):
+                    # It becomes rows.
                     done, left = done + run.taken, left - run.taken
                     at = records.place_of(done)
                 elif begin < at:

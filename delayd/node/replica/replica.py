@@ -273,7 +273,7 @@ class Replica:
             if joint is None:
                 return
             self.wheel.counts.named = frozenset(joint.record.quotas)
-            self.arrivals.rates.watch(joint.record.quotas)
+            self.arrivals.rates.watch(joint.record.quotas, joint.record.now_ms)
             self.limits = limits_with(self.limits, joint.record.barriers)
             if self.newest is None:
                 known = self._resumed_frontier

@@ -14,10 +14,11 @@ from typing import Final, Protocol
 
 from delayd.request import Op, Reject, Request
 from delayd.runtime.native.packing import Run
-from replication.quotas import RATE_WINDOW_S, SECOND_MS, Quota, rate_since_ms
+from replication.quotas import RATE_WINDOW_S, SECOND_MS, Quota, rate_seconds
 
 SECONDS_KEPT: Final = 1_000
-"""Of a topic. More than are asked for: partitions are read one after the other."""
+"""Of a topic, those that are nearest to the clock of the newest frontier. More than are asked for:
+partitions are read one after the other."""
 ADDING: Final = frozenset({Op.SCHEDULE, Op.REPLACE, Op.DEBOUNCE, Op.REDRIVE})
 """What adds a message: what `refuse_full` refuses of what has a target."""
 
@@ -35,9 +36,13 @@ class RequestRates:
     def __init__(self) -> None:
         self._taken: dict[str, dict[int, int]] = {}
         """By topic with a rate, by second."""
+        self._now_s = 0
+        """The second of the newest frontier."""
 
-    def watch(self, quotas: Mapping[str, Quota]) -> None:
-        """Count from now on for the topics that have a rate, and for no other."""
+    def watch(self, quotas: Mapping[str, Quota], now_ms: int) -> None:
+        """Count from now on for the topics that have a rate, and for no other. `now_ms`: of the
+        frontier that has these quotas."""
+        self._now_s = max(self._now_s, now_ms // SECOND_MS)
         rated = [topic for topic, quota in quotas.items() if quota.rate]
         if self._taken or rated:
             self._taken = {topic: self._taken.get(topic, {}) for topic in rated}
@@ -53,19 +58,26 @@ class RequestRates:
         for topic, append_ms in piece.asked():
             self._add(topic, append_ms, 1)
 
-    def straddles(self, run: Run, first_append_ms: int) -> bool:
-        """Return whether the second does not follow from a run in which each of its requests was
-        appended, the first one then, and they are to be counted. It looks at both ends: between
-        them append times go back only where a broker's clock does."""
-        if not self._taken or first_append_ms // SECOND_MS == run.append_ms // SECOND_MS:
+    def straddles(self, run: Run, first_append_ms: int, trail_ms: int) -> bool:
+        """Return whether a run does not say how many of its requests came in which second, and they
+        are to be counted. The first one was appended then; `trail_ms`: as the run was packed. It
+        looks at both ends: between them append times go back only where a broker's clock does. Of
+        what a frontier covers a run names neither targets nor times. What is so old that no step
+        counts it any more may count anywhere."""
+        if not self._taken:
             return False
-        return any(topic in self._taken for _, topic, _ in run.tallies)
+        is_whole = run.stored == run.taken
+        last_ms = run.append_ms if is_whole else max(run.log_ms + trail_ms, run.leap_ms)
+        first, last = first_append_ms // SECOND_MS, last_ms // SECOND_MS
+        if max(first, last) < self._now_s - 2 * RATE_WINDOW_S:
+            return False
+        if not is_whole:
+            return True
+        return first != last and any(topic in self._taken for _, topic, _ in run.tallies)
 
     def taken(self, topics: Iterable[str], now_ms: int) -> dict[str, int]:
-        """Return how many were taken for each of these topics that a step at `now_ms` counts. An
-        append time may be ahead of that, by as much as it may be behind."""
-        since = rate_since_ms(now_ms) // SECOND_MS
-        seconds = range(since, since + 2 * RATE_WINDOW_S)
+        """Return how many were taken for each of these topics that a step at `now_ms` counts."""
+        seconds = rate_seconds(now_ms)
         held = {topic: self._taken.get(topic, {}) for topic in topics}
         return {topic: sum([of.get(second, 0) for second in seconds]) for topic, of in held.items()}
 
@@ -76,7 +88,9 @@ class RequestRates:
         second = append_ms // SECOND_MS
         seconds[second] = seconds.get(second, 0) + count
         if len(seconds) > SECONDS_KEPT:
-            del seconds[min(seconds)]
+            nearest = sorted(seconds, key=lambda each: abs(each - self._now_s))
+            for far in nearest[SECONDS_KEPT // 2 :]:
+                del seconds[far]
 
 
 def asked_topic(outcome: Request | Reject) -> str | None:

@@ -19,7 +19,7 @@ from replication.quotas import (
     full_of,
     obey,
     opens_at,
-    rate_since_ms,
+    rate_seconds,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -142,7 +142,23 @@ def test_an_order_that_ends_one_limit_opens_what_that_has_shut() -> None:
     assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9) == {"orders": Quota(0, 0, 9, 0, 0, 3)}
 
 
-@pytest.mark.parametrize(("now_ms", "since_ms"), [(20_000, 11_000), (20_999, 11_000)])
-def test_a_step_counts_ten_seconds_of_which_its_own_is_the_last(now_ms: int, since_ms: int) -> None:
+@pytest.mark.parametrize("now_ms", [20_000, 20_999])
+def test_a_step_counts_ten_seconds_of_which_its_own_is_the_last_and_the_next_one(
+    now_ms: int,
+) -> None:
     """Rules: quota-rate"""
-    assert rate_since_ms(now_ms) == since_ms
+    assert list(rate_seconds(now_ms)) == [*range(11, 21), 21]
+
+
+@pytest.mark.parametrize(("over", "shut"), [(RATE, Shut(RATE, 2)), (PENDING, Shut(PENDING, 3))])
+def test_a_full_topic_gets_new_gates_when_an_order_changes_what_they_say(
+    over: int, shut: Shut
+) -> None:
+    """Rules: quota-again"""
+    of = Quotas({"orders": Quota(4, 9, 7, NOW_MS, NOW_MS, 1, 90, over)})
+    assert of.obey(QuotaOrder("orders", NOW_MS, 3, 2), 8, NOW_MS) == []
+    [gate] = of.count(
+        {"orders": 9 if over == PENDING else 0}, {"orders": 90 if over == RATE else 0}, NOW_MS + 1
+    )
+    assert gate.shut == shut
+    assert of.count({"orders": gate.pending}, {"orders": gate.taken}, NOW_MS + 2) == []

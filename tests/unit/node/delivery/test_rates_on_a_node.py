@@ -19,6 +19,7 @@ from test_quotas_on_a_node import (
 
 from delayd.bus import Headers
 from delayd.bus.murmur2 import partition_of
+from delayd.node.replica.request_rates import SECONDS_KEPT
 from delayd.request import RequestLimits, quota_record
 from replication.quotas import RATE_WINDOW_S, QuotaOrder
 from replication.settings import AT_LEAST_ONCE
@@ -167,6 +168,24 @@ def test_a_clock_far_ahead_does_not_shut_a_topic(make: Maker) -> None:
     pace(node, 1)
     rates = node.replica.arrivals.rates
     rates._add("orders", node.clock.now_ms + HOUR_MS, 100)
-    rates._add("orders", node.clock.now_ms + 2_000, 3)
+    now_ms = node.clock.now_ms // 1000 * 1000
+    rates._add("orders", now_ms + 1_999, 3)
+    for ahead_s in range(2, 2 * RATE_WINDOW_S):
+        rates._add("orders", now_ms + 1_000 * ahead_s, 3)
     turn(node)
     assert quota(node).taken == 3 and said(node) == []
+
+
+def test_what_is_far_ahead_does_not_displace_what_counts(make: Maker) -> None:
+    """Rules: quota-rate"""
+    node = make("orders", partitions=2)
+    pace(node, 1)
+    rates = node.replica.arrivals.rates
+    for second in range(2 * SECONDS_KEPT):
+        rates._add("orders", node.clock.now_ms + HOUR_MS + 1_000 * second, 1)
+    send(node, 7)
+    turn(node)
+    for second in range(2 * SECONDS_KEPT):
+        rates._add("orders", node.clock.now_ms + 3 * HOUR_MS + 1_000 * second, 1)
+    turn(node)
+    assert quota(node).taken == 7 and len(rates._taken["orders"]) <= SECONDS_KEPT

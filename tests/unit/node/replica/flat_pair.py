@@ -10,7 +10,7 @@ from typing import Any, Final
 from cluster_settings import PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
 from one_node import open_replica
-from test_fast_ingest import BYTES_MAX
+from test_fast_ingest import APPEND_MS, BYTES_MAX
 
 from delayd.bus import Record
 from delayd.bus.flat import FlatRecords, flattened
@@ -50,7 +50,7 @@ class Pair:
         self.surveyor = Surveyor(library)
         self.listed, self.flat = (open_replica(folder / name, settings) for name in "ab")
         for replica in (self.listed, self.flat):
-            replica.arrivals.rates.watch({"orders": RATED})
+            replica.arrivals.rates.watch({"orders": RATED}, APPEND_MS)
         self.rules: list[PackRules] = []
         self.runs = 0
         """Runs that were taken natively."""

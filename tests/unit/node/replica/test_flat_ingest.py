@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from cluster_settings import LANES, PARTITIONS
 from cluster_settings import SETTINGS as CLUSTER
-from flat_pair import SETTINGS, Pair
+from flat_pair import RATED, SETTINGS, Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_requests import Mixture, record
@@ -27,6 +27,7 @@ from delayd.bus.flat import FlatRecords, flattened
 from delayd.bus.murmur2 import partition_of
 from delayd.node.replica.flat_ingest import PLAIN_RUN_MIN, FlatIngest
 from delayd.node.replica.ingest_batch import IngestBatch
+from delayd.node.replica.request_rates import RequestRates
 from delayd.request import RequestLimits, parse
 from delayd.request.headers import size_of
 from delayd.request.quotas import gate_record
@@ -137,6 +138,30 @@ def test_requests_of_a_topic_with_a_rate_are_counted_by_their_seconds(new_pair: 
     counted = {"orders": {second: 2 * len(PLAIN) + 2, second + 1: 2 * len(PLAIN)}}
     for replica in (new_pair.flat, new_pair.listed):
         assert replica.arrivals.rates._taken == counted
+
+
+def test_what_is_too_old_to_be_counted_stays_native(new_pair: Pair) -> None:
+    """So a node that catches up is no slower for a rate."""
+    later = [each._replace(append_ms=APPEND_MS + 1_000) for each in PLAIN]
+    new_pair.flat.arrivals.rates.watch({"orders": RATED}, APPEND_MS + 21_000)
+    new_pair.take([*PLAIN, *later])
+    assert new_pair.runs == 0, "its last second may count yet"
+    new_pair.flat.arrivals.rates.watch({"orders": RATED}, APPEND_MS + 22_000)
+    new_pair.take([*PLAIN, *later])
+    assert new_pair.runs == 1
+
+
+def test_a_run_of_which_not_all_is_stored_is_counted_row_by_row() -> None:
+    """It has tallies of what is stored alone."""
+    rates = RequestRates()
+    rates.watch({"orders": RATED}, APPEND_MS)
+    run = run_of(LIMITS, PLAIN, PackRules(1, 0, 0, 0, 0, TRAIL_MS, None, False))
+    assert isinstance(run, Run)
+    assert not rates.straddles(run, APPEND_MS, TRAIL_MS)
+    covered = run._replace(stored=0, tallies=(), append_ms=0)
+    assert rates.straddles(covered, APPEND_MS, TRAIL_MS)
+    rates.watch({"orders": RATED}, APPEND_MS + 21_000)
+    assert not rates.straddles(covered, APPEND_MS, TRAIL_MS), "no step counts it"
 
 
 @settings(max_examples=100, deadline=None)
