@@ -215,6 +215,7 @@ class _Rest:
         """Wait as long as a node makes progress; return what it lacks, None if nothing."""
         read_ms = 0
         read: list[int] | None = None
+        ingested: list[int] = []
         idle_ms: int | None = None
         lack = self._lack
         while not self._is_over():
@@ -230,11 +231,12 @@ class _Rest:
                 lack = f"{said['node']} has not read all of the buffer"
                 read = None
             elif read != wanted:
-                read, read_ms = wanted, at_ms
+                # Behind the last record a marker may stand, which no step covers.
+                read, read_ms, ingested = wanted, at_ms, said["ingested"]
             elif said["checkpoint_age_ms"] >= self._clock.monotonic_ms() - read_ms:
                 lack = f"{said['node']} has made no checkpoint"
             else:
-                state = work_left(frontier, wanted, now_ms)
+                state = work_left(frontier, ingested, now_ms)
                 if state == NOTHING:
                     return None
                 lack = f"the master has not done all that is due ({said['node']} says)"
@@ -271,10 +273,10 @@ def wanted_offsets(frontier: Mapping[str, Any], ends: Mapping[int, int]) -> list
     return [max(ends.get(n, 0), own + 1) for n, own in enumerate(frontier["own_writes"])]
 
 
-def work_left(frontier: Mapping[str, Any], wanted: Iterable[int], now_ms: int) -> str:
-    """Return what the newest step has left: NOTHING of what is in the buffer up to these offsets
-    and due by `now_ms`; HELD, if only lanes that stand still have something; or SOME."""
-    covers = all(o >= end for o, end in zip(frontier["offsets"], wanted, strict=True))
+def work_left(frontier: Mapping[str, Any], ingested: Iterable[int], now_ms: int) -> str:
+    """Return what the newest step has left: NOTHING of what was ingested up to these offsets and is
+    due by `now_ms`; HELD, if only lanes that stand still have something; or SOME."""
+    covers = all(o >= read for o, read in zip(frontier["offsets"], ingested, strict=True))
     if not covers or frontier["now_ms"] < now_ms:
         return SOME
     if frontier["cursor_ms"] >= now_ms:

@@ -125,9 +125,16 @@ def test_who_is_interrupted_learns_how_to_go_on(dev: Dev) -> None:
 def test_requests_that_keep_coming_keep_no_clock_waiting(dev: Dev) -> None:
     dev.grows_by = 1
     dev.dues_ms = []
-    dev.status = {"reached": (4,), "ingested": (9,)}  # One look at the buffer for each wait.
+    dev.status = {"reached": (4,), "ingested": (4,)}  # One look at the buffer for each wait.
     dev.advance(MINUTE_MS)
     assert dev.ends[0] == 5
+
+
+def test_a_marker_behind_the_last_record_is_waited_for_by_no_step(dev: Dev) -> None:
+    """The buffer ends with the marker of a transaction: no step covers that."""
+    dev.ends = {0: 6}
+    dev.status = {"reached": (6,), "ingested": (4,)}
+    assert dev.advance(5 * MINUTE_MS).stops == 4
 
 
 def test_it_waits_for_what_the_steps_wrote_themselves(dev: Dev) -> None:
