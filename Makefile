@@ -16,9 +16,9 @@ SERVERS_IMAGE ?= delayd-servers:0.2.0
 REVISION = $$(git rev-parse HEAD 2>/dev/null || echo unknown)
 # What takes long is dealt into so many shares, of which a commit draws one (tests/shares.py); 1 is all.
 SHARES ?= 5
-# Tests that only compute; the inner loop does without those that take long.
-KINDS := not long
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Tests that only compute; the inner loop does without those that take their time.
+KINDS := not long and not slow
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 COMPUTING := tests --ignore=tests/conformance --ignore=tests/integration --ignore=tests/guides --ignore=tests/audit
 # What takes the processor when nobody else wants it. Where Linux shares it among sessions, the
 # niceness of a process counts only within its own.
@@ -76,11 +76,12 @@ demo: setup  ## the main job, on real parts: 20,000 time-outs, a third of them c
 	$(BIN)/delayd dev demo $(ARGS)
 
 # What the tests fetch comes while mypy keeps one of two processors busy.
-test: BESIDE := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
-# Tests with real parts leave much of the processors: long computations, which watch no time, take that.
-test: check-fast  ## every check, and each guarantee on real Kafka, real etcd, real kills; of what takes longer the fifth that the commit draws (SHARES=1: all)
+FETCHING := PYTHONPATH=tests/integration:tests/audit:tests $(BIN)/python tests/guides/fetching.py
+# What watches the time leaves much of the processors: long computations, which watch none, take that.
+test: setup  ## every check, and each guarantee on real Kafka, real etcd, real kills; of what takes longer the fifth that the commit draws (SHARES=1: all)
 	@said=$$(mktemp); $(LAST) $(MAKE) --no-print-directory test-long > $$said 2>&1 < /dev/null & beside=$$!; \
 	trap 'kill -- -$$beside 2>/dev/null || true; rm -f $$said' EXIT; wrong=0; \
+	$(MAKE) --no-print-directory check-fast KINDS="not long" BESIDE="$(FETCHING)" || exit 1; \
 	$(BIN)/python -m pytest $(REAL) --shares $(SHARES) -m "not rehearsal" $(WITH_REAL_PARTS) $(ARGS) || wrong=1; \
 	wait $$beside || wrong=1; cat $$said; exit $$wrong
 

@@ -16,7 +16,7 @@ from checked_out import revision
 from clusters import TestCluster, make_cluster
 from native_library import library_in
 from one_node import Maker, nodes_in
-from shares import left_out
+from shares import left_out, slow_tests
 from xdist.scheduler import LoadFileScheduling
 
 from delayd.audit.reading.session import FOR_FEW, open_session
@@ -46,6 +46,8 @@ ON_THREE_BROKERS = (
     "test_doctor_brokers",
     "test_zombie_leader",
 )
+
+SLOW = slow_tests()
 
 _three_brokers: list[LocalCluster] = []
 
@@ -81,6 +83,12 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     """What `--dist loadgroup` means here."""
     return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what the inner loop leaves out."""
+    if item.nodeid.partition("[")[0] in SLOW:
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)

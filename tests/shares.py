@@ -1,4 +1,4 @@
-"""Which tests that take long a run leaves to others.
+"""Which tests that take long a run leaves to others, and which the inner loop leaves out.
 
 Each guarantee is tested by something that every run does. What is named here repeats it in more
 detail, on more parts or for longer, and all of it together would take an hour on two processors. So
@@ -6,7 +6,8 @@ it is dealt into shares that take about equally long, of which each commit draws
 `make test SHARES=1` runs all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
@@ -96,6 +97,24 @@ Spark, those with other real parts, and of others the tests that are marked as l
 
 OTHERS_S: Final = 5
 """Of a file with long tests that is not named."""
+
+SLOW_TESTS: Final = Path(__file__).with_name("slow_tests.txt")
+"""Tests that take half a second of a processor and more: `make test` runs them all, the inner loop
+does without. A line without indent is a file, the others are the tests in it."""
+
+
+def slow_tests() -> frozenset[str]:
+    """Return what the file names, each as pytest does."""
+    return frozenset(_named(SLOW_TESTS.read_text().splitlines()))
+
+
+def _named(lines: Iterable[str]) -> Iterator[str]:
+    file = ""
+    for line in lines:
+        if line.startswith(" "):
+            yield f"{file}::{line.strip()}"
+        else:
+            file = line
 
 
 def dealt(weights: Mapping[str, int], shares: int) -> list[set[str]]:

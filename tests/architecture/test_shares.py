@@ -4,7 +4,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from shares import HEAVY, OTHERS_S, dealt, left_out
+from shares import HEAVY, OTHERS_S, dealt, left_out, slow_tests
 
 TESTS = Path(__file__).parents[1]
 LONG = sorted({*HEAVY["long"], "test_one", "test_two", "test_three"})
@@ -40,3 +40,10 @@ def test_what_is_named_is_there_once_and_was_worth_it() -> None:
         for name, weight in files.items():
             assert len(list(TESTS.rglob(f"{name}.py"))) == 1, name
             assert weight > OTHERS_S
+
+
+def test_each_test_that_the_inner_loop_leaves_out_is_there() -> None:
+    for name in slow_tests():
+        file, *names = name.split("::")
+        text = (TESTS.parent / file).read_text()
+        assert f"def {names[0]}(" in text or f"{names[0]} = " in text, name

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from checked_out import commit, revision
+from long_tests import long_ones
 from simulated.run import Run
 from simulated.world import World
 from structlog.testing import capture_logs
@@ -26,7 +27,7 @@ def parametrize_seeds(
     # By the commit: each one meets others, and whoever runs its tests again meets the same.
     chance = Random(purpose + revision())
     seeds = [
-        *(pytest.param(each, marks=pytest.mark.long) for each in fixed),
+        *long_ones(*fixed),
         *(chance.randrange(10**9) for _ in range(fresh)),
     ]
     metafunc.parametrize("seed", seeds if seed is None else [seed])

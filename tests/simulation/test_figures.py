@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from long_tests import long_ones
 from simulated.world import World
 from structlog.testing import capture_logs
 
@@ -45,7 +46,7 @@ def summed(counts: list[Counter[str]]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("kinds", [(), ETCD_FAULTS], ids=["calm", "etcd"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *long_ones(2, 3)])
 def test_the_figures_of_all_nodes_add_up_to_what_is_in_the_topics(
     seed: int, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -59,12 +59,12 @@ def test_shards_come_to_lie_on_all_nodes_and_stay_there(tmp_path: Path) -> None:
     try:
         with capture_logs() as logged:
             world.pass_until(lambda: sum(len(each.granted) for each in world.machines) == 6)
-            world.let_pass(60 * SECOND_US)
+            world.let_pass(45 * SECOND_US)
             led = sorted(len(machine.granted) for machine in world.machines)
             assert led == [2, 2, 2]
             moves = [line for line in logged if line["event"] == "shard_handed_over"]
             assert 1 <= len(moves) <= 4
-            world.let_pass(25 * SECOND_US)
+            world.let_pass(12 * SECOND_US)
         again = [line for line in logged if line["event"] == "shard_handed_over"]
         assert again == moves, "nothing has changed"
         process = world.machines[0].process

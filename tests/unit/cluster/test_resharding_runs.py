@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from hooked_producer import Call, HookedProducer
+from long_tests import long_ones
 from manual_clock import START_MS, ManualClock
 
 from delayd.bus import Ack
@@ -156,7 +157,7 @@ def test_others_stand_where_those_before_stood(before: int, shards: int) -> None
     assert cluster.newest() == again, "a second run finds nothing to do"
 
 
-@pytest.mark.parametrize(("before", "shards"), [(1, 2), (2, 4), (4, 2), (2, 1)])
+@pytest.mark.parametrize(("before", "shards"), [*long_ones((1, 2), (2, 1)), (2, 4), (4, 2)])
 @pytest.mark.parametrize("after", [None, "the same", "as before"])
 def test_who_is_killed_at_any_call_is_ended_by_the_next(
     before: int, shards: int, after: str | None
@@ -188,7 +189,10 @@ def test_who_is_killed_at_any_call_is_ended_by_the_next(
 
 @pytest.mark.parametrize(
     ("before", "one", "other"),
-    [(2, 4, 8), (2, 4, 4), (4, 2, 2), (4, 2, 1), (4, 1, 2), (4, 8, 2), (6, 2, 3)],
+    [
+        *((2, 4, 8), (4, 2, 1)),
+        *long_ones((2, 4, 4), (4, 2, 2), (4, 1, 2), (4, 8, 2), (6, 2, 3)),
+    ],
 )
 def test_of_two_at_once_one_number_comes_out(before: int, one: int, other: int) -> None:
     """Each is interrupted by a whole run of the other, at each of its calls. Rules: resharded"""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long_tests import long_ones
 
 from delayd.client.asking import Ask
 from delayd.client.changing import Changer
@@ -332,7 +333,7 @@ class _KilledError(Exception):
 
 
 @pytest.mark.parametrize("away_s", [0, 60 + ROWS // 2, 3_600])
-@pytest.mark.parametrize("answered", [1, ROWS // 2, ROWS - 1])
+@pytest.mark.parametrize("answered", [ROWS // 2, *long_ones(1, ROWS - 1)])
 def test_killed_and_resumed_each_row_is_there_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, answered: int, away_s: int
 ) -> None:

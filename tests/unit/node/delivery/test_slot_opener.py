@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_settings import LANES, PARTITIONS, SETTINGS
+from long_tests import long_ones
 from step_pieces import decoded, messages_of
 from wheel_reading import checkpoint
 
@@ -264,7 +265,7 @@ def test_a_slot_that_is_forgotten_while_late_arrivals_are_looked_for_is_left_out
     assert deliver_all(planner, 9_000) == [Rank(6_000, 0, 100)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(5), *long_ones(*range(5, 12))])
 def test_whatever_arrives_and_however_small_the_turns_done_is_exact(
     wheel: Wheel, seed: int
 ) -> None:
