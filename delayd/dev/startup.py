@@ -180,7 +180,7 @@ def start_planned(
     if not state.of(Kind.NODE):
         return
     progress("creating the topics")
-    create_topics(
+    created = create_topics(
         ConfluentBus(state.bootstrap, client_id="delayd-dev"),
         cluster=CLUSTER_NAME,
         cluster_key=servers.cluster_key,
@@ -190,6 +190,8 @@ def start_planned(
         retry_delays_ms=retry_delays_ms,
         rules_version=RULES_VERSION if rules_version is None else rules_version,
     )
+    if virtual:
+        VirtualTime(virtual_time_file(directory)).belong_to(created.frontier.topic_id)
     progress("starting the nodes")
     start(Kind.NODE)
     progress("waiting for a master that delivers")

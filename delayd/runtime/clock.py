@@ -51,11 +51,6 @@ class SystemClock:
         return time.monotonic_ns()
 
 
-def is_virtual() -> bool:
-    """Return whether this process belongs to a virtual cluster."""
-    return virtual_time_of(os.environ) is not None
-
-
 def cluster_ms(real_ms: int) -> int:
     """Return what time it was in this process's cluster at a real time that has passed, Unix ms."""
     virtual = virtual_time_of(os.environ)

@@ -8,7 +8,9 @@ compute from mapped times stay alike.
 
 The changes stand in one file, which all processes of one machine read:
 
-    {"format": 1, "changes": [[at_ms, shift_ms]...], "announced_ms": ms or null}
+    {"format": 1, "changes": [[at_ms, shift_ms]...], "announced_ms": ms or null, "cluster": id}
+
+`cluster` is the id of the frontier topic of the cluster whose time it is, "" before there is one.
 
 A change is written in two steps, under an exclusive lock:
 1. Announce it for a moment that lies ahead. If that moment has come before the announcement stood
@@ -32,7 +34,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +64,7 @@ class Changes:
     at_ms: tuple[int, ...] = ()
     shift_ms: tuple[int, ...] = ()
     announced_ms: int | None = None
+    cluster: str = ""
 
     def virtual_ms(self, real_ms: int) -> int:
         """Return what time it was then in the cluster."""
@@ -81,16 +85,17 @@ class Changes:
         assert by_ms >= 0, "virtual time does not step back"
         assert not self.at_ms or at_ms > self.at_ms[-1], "a change follows those before it"
         shift_ms = self._shift_of(len(self.at_ms)) + by_ms
-        return Changes((*self.at_ms, at_ms), (*self.shift_ms, shift_ms))
+        return Changes((*self.at_ms, at_ms), (*self.shift_ms, shift_ms), None, self.cluster)
 
     def announcing(self, at_ms: int | None) -> "Changes":
         """Return the same with a change announced, or with none."""
-        return Changes(self.at_ms, self.shift_ms, at_ms)
+        return replace(self, announced_ms=at_ms)
 
     def text(self) -> str:
         """Return what stands in the file."""
         pairs = [[*pair] for pair in zip(self.at_ms, self.shift_ms, strict=True)]
-        return json.dumps({"format": _FORMAT, "changes": pairs, "announced_ms": self.announced_ms})
+        fields = {"changes": pairs, "announced_ms": self.announced_ms, "cluster": self.cluster}
+        return json.dumps({"format": _FORMAT, **fields})
 
     @classmethod
     def read_from(cls, text: str) -> "Changes":
@@ -102,7 +107,8 @@ class Changes:
             at_ms = tuple(int(at) for at, _ in fields["changes"])
             shift_ms = tuple(int(shift) for _, shift in fields["changes"])
             announced = fields["announced_ms"]
-            found = cls(at_ms, shift_ms, None if announced is None else int(announced))
+            announced_ms = None if announced is None else int(announced)
+            found = cls(at_ms, shift_ms, announced_ms, str(fields.get("cluster", "")))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a file of virtual time: {error!r}") from error
         if list(at_ms) != sorted(set(at_ms)) or list(shift_ms) != sorted(shift_ms):
@@ -131,6 +137,17 @@ class VirtualTime:
         """Write a new file, of a cluster in which it is as late as it is."""
         file.write_text(Changes().text())
         return cls(file)
+
+    @property
+    def cluster(self) -> str:
+        """Return the id of the frontier topic of the cluster whose time it is; "" if it has none
+        yet."""
+        return self._read().cluster
+
+    def belong_to(self, cluster: str) -> None:
+        """Be the time of this cluster."""
+        with self._lock(fcntl.LOCK_EX):
+            self._replace(replace(self._read(), cluster=cluster))
 
     def changes_until(self, real_ms: int) -> Changes:
         """Return the changes, by which times until then may be mapped. That time has passed."""
@@ -211,7 +228,15 @@ class VirtualTime:
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        with self.file.with_name(f"{self.file.name}.lock").open("a") as held:
+        lock = self.file.with_name(f"{self.file.name}.lock")
+        try:
+            held = lock.open("a")
+        except OSError as error:
+            raise ConfigError(
+                f"{lock} cannot be opened: {error.strerror}",
+                remedy="run this as the user who made the cluster",
+            ) from error
+        with held:
             fcntl.flock(held, kind)
             yield
 
@@ -219,7 +244,13 @@ class VirtualTime:
 def virtual_time_of(environment: Mapping[str, str]) -> VirtualTime | None:
     """Return the virtual time of a process with this environment; None if it lives in real time."""
     name = environment.get(VARIABLE)
-    return VirtualTime(Path(name)) if name else None
+    return _shared(Path(name)) if name else None
+
+
+@cache
+def _shared(file: Path) -> VirtualTime:
+    """Return what all of a process read one file with."""
+    return VirtualTime(file)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

@@ -59,9 +59,19 @@ VIRTUAL_TIME: tuple[Mutant, ...] = (
         "a program whose time is real refuses a virtual cluster",
         PAGE,
         "delayd/cluster/time_kind.py",
-        "if settings.virtual and not is_virtual():",
+        "if settings.virtual and virtual is None:",
         "if False:",
         "tests/unit/cluster/test_time_kind.py::test_a_real_program_refuses_a_virtual_cluster",
+    ),
+    one_edit(
+        "virtual-cluster-takes-any-time",
+        "a program with the time of another virtual cluster is refused",
+        PAGE,
+        "delayd/cluster/time_kind.py",
+        'if virtual.cluster not in ("", settings.frontier.topic_id):',
+        "if False:",
+        "tests/unit/cluster/test_time_kind.py"
+        "::test_a_program_refuses_a_virtual_cluster_whose_time_it_has_not",
     ),
     one_edit(
         "virtual-cluster-lets-old-releases-in",

@@ -9,7 +9,7 @@ from cluster_settings import SETTINGS
 from delayd.audit.errors import AuditError, refuse_virtual
 from delayd.cluster.time_kind import refuse_other_time
 from delayd.errors import VirtualClusterError
-from delayd.runtime.virtual_time import VARIABLE
+from delayd.runtime.virtual_time import VARIABLE, VirtualTime
 
 VIRTUAL = dataclasses.replace(SETTINGS, virtual=True)
 
@@ -24,10 +24,25 @@ def test_a_real_program_refuses_a_virtual_cluster(monkeypatch: pytest.MonkeyPatc
 def test_a_program_in_virtual_time_refuses_a_real_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "time"))
+    time = VirtualTime.create(tmp_path / "time")
+    monkeypatch.setenv(VARIABLE, str(time.file))
     refuse_other_time(VIRTUAL)
     with pytest.raises(VirtualClusterError, match=f"unset {VARIABLE}"):
         refuse_other_time(SETTINGS)
+
+
+def test_a_program_refuses_a_virtual_cluster_whose_time_it_has_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    time = VirtualTime.create(tmp_path / "time")
+    monkeypatch.setenv(VARIABLE, str(time.file))
+    time.belong_to(VIRTUAL.frontier.topic_id)
+    refuse_other_time(VIRTUAL)
+    time.advance_to(time.now_ms() + 60_000)
+    refuse_other_time(VIRTUAL)
+    time.belong_to("another")
+    with pytest.raises(VirtualClusterError, match="another virtual cluster"):
+        refuse_other_time(VIRTUAL)
 
 
 def test_an_audit_judges_no_virtual_cluster() -> None:

@@ -157,3 +157,10 @@ def test_a_file_that_is_missing_or_damaged_is_told(tmp_path: Path, text: str | N
         file.write_text(text)
     with pytest.raises(ConfigError, match=VARIABLE):
         VirtualTime(file).now_ms()
+
+
+def test_a_lock_that_cannot_be_taken_is_told(tmp_path: Path) -> None:
+    time = VirtualTime.create(tmp_path / "time")
+    (tmp_path / "time.lock").mkdir()
+    with pytest.raises(ConfigError, match=r"time\.lock cannot be opened"):
+        time.advance_to(DAY_MS)
