@@ -14,7 +14,7 @@ Not here: how a moved clock becomes known (`delayd.runtime.virtual_time`).
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -213,39 +213,16 @@ class _Rest:
 
     def _settle(self, node: str, ends: Mapping[int, int], now_ms: int) -> str | None:
         """Wait as long as a node makes progress; return what it lacks, None if nothing."""
-        read_ms = 0
-        read: list[int] | None = None
-        ingested: list[int] = []
-        idle_ms: int | None = None
-        lack = self._lack
+        progress = Progress(ends, now_ms)
+        lack: str | None = self._lack
         while not self._is_over():
-            at_ms = self._clock.monotonic_ms()
+            asked_ms = self._clock.monotonic_ms()
             said = read_status(node)
             if said is None:
                 return f"the node at {node} does not answer"
-            frontier = said["frontier"]
-            wanted = None if frontier is None else wanted_offsets(frontier, ends)
-            if wanted is None or any(
-                reached < end for reached, end in zip(said["reached"], wanted, strict=True)
-            ):
-                lack = f"{said['node']} has not read all of the buffer"
-                read = None
-            elif read != wanted:
-                # Behind the last record a marker may stand, which no step covers.
-                read, read_ms, ingested = wanted, at_ms, said["ingested"]
-            elif said["checkpoint_age_ms"] >= self._clock.monotonic_ms() - read_ms:
-                lack = f"{said['node']} has made no checkpoint"
-            else:
-                state = work_left(frontier, ingested, now_ms)
-                if state == NOTHING:
-                    return None
-                lack = f"the master has not done all that is due ({said['node']} says)"
-                if state == SOME:
-                    idle_ms = None
-                elif idle_ms is None:
-                    idle_ms = at_ms
-                elif at_ms - idle_ms >= QUIET_MS:
-                    return None
+            lack = progress.lack(said, asked_ms, self._clock.monotonic_ms())
+            if lack is None:
+                return None
             threading.Event().wait(POLL_S)
         return lack
 
@@ -256,6 +233,48 @@ class _Rest:
             )
         except KafkaUnreachableError:
             return None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one node is on its way to rest, by one answer after the other."""
+
+    ends: Mapping[int, int]
+    """Where the partitions of the buffer ended when the wait began."""
+    now_ms: int
+    """What is due by then is to be done; Unix ms in the cluster."""
+    _read: list[int] | None = None
+    """Up to where it has read all that there is."""
+    _read_ms: int = 0
+    """Since when it has, at the latest; monotonic."""
+    _ingested: list[int] = field(default_factory=list)
+    _idle_ms: int | None = None
+    """Since when only lanes that stand still have something; monotonic."""
+
+    def lack(self, said: Fields, asked_ms: int, answered_ms: int) -> str | None:
+        """Return what it lacks by its status, None if nothing. The status is from between these two
+        times (monotonic)."""
+        frontier = said["frontier"]
+        wanted = None if frontier is None else wanted_offsets(frontier, self.ends)
+        if wanted is None or any(
+            reached < end for reached, end in zip(said["reached"], wanted, strict=True)
+        ):
+            self._read = None
+            return f"{said['node']} has not read all of the buffer"
+        if self._read != wanted:
+            # Behind the last record a marker may stand, which no step covers.
+            self._read, self._read_ms, self._ingested = wanted, answered_ms, said["ingested"]
+        if said["checkpoint_age_ms"] > asked_ms - self._read_ms:
+            return f"{said['node']} has made no checkpoint"
+        state = work_left(frontier, self._ingested, self.now_ms)
+        if state == HELD:
+            self._idle_ms = asked_ms if self._idle_ms is None else self._idle_ms
+        else:
+            self._idle_ms = None
+        is_quiet = self._idle_ms is not None and answered_ms - self._idle_ms >= QUIET_MS
+        if state == NOTHING or is_quiet:
+            return None
+        return f"the master has not done all that is due ({said['node']} says)"
 
 
 class _SilentError(Exception):
