@@ -37,6 +37,7 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_audit": 80,
         "test_guides": 80,
         "test_guarded_nodes": 78,
+        "test_published_audits": 70,
         "test_quotas_on_kafka": 64,
         "test_shards_set": 64,
         "test_virtual_cluster": 60,

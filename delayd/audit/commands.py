@@ -52,6 +52,8 @@ class Where:
     security: Security
     count: int | None = None
     """How many nodes there are, where that is known."""
+    etcd: tuple[str, ...] = ()
+    """Where the nodes are found that get the report; empty: nobody knows any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Asked:
     at_ms: int | None
     html: Path | None
     as_json: bool
+    no_publish: bool
 
 
 Bootstrap = Annotated[
@@ -116,6 +119,10 @@ Work = Annotated[
         " --follow: the state that a restart needs."
     ),
 ]
+NoPublish = Annotated[
+    bool,
+    typer.Option("--no-publish", help="Do not send the report to the nodes, for their consoles."),
+]
 Follow = Annotated[
     bool,
     typer.Option(
@@ -155,6 +162,7 @@ def audit(
     interval: Interval = INTERVAL_DEFAULT,
     master: Master = "local[*]",
     memory: Memory = MEMORY_DEFAULT,
+    no_publish: NoPublish = False,
 ) -> None:
     """Prove that nothing was lost, doubled, early or altered, and that all replicas agree.
 
@@ -170,7 +178,10 @@ def audit(
     from delayd.runtime.clock import SystemClock
 
     at_ms = None if at is None else _time_of("--at", at, due_ms_of)
-    asked = Asked(follow, work, metrics, interval, master, memory, nodes, at_ms, html, as_json)
+    asked = Asked(
+        *(follow, work, metrics, interval, master, memory),
+        *(nodes, at_ms, html, as_json, no_publish),
+    )
     _check(asked)
     if directory is not None and _is_of_environment(context, "bootstrap"):
         bootstrap = None  # what was said here goes before what was said once for all
@@ -206,10 +217,12 @@ def _check(asked: Asked) -> None:
 
 def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
     """Audit once and show the report; a problem if anything is wrong."""
+    from delayd.audit.publishing import published
     from delayd.audit.reading.progress import Progress
     from delayd.audit.run import AuditOptions, run
     from delayd.audit.showing.page import page
     from delayd.audit.showing.text import show
+    from delayd.audit.showing.words import visible
 
     options = AuditOptions(
         cluster=where.cluster,
@@ -230,6 +243,9 @@ def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
         _write(asked.html, page(report))
         if not asked.as_json:
             typer.echo(f"report: {asked.html}")
+    if where.etcd and not asked.no_publish:
+        for line in published(report, source, where.etcd, where.prefix, where.security):
+            typer.echo(visible(line), err=True)
     return ExitCode.FINE if report.ok else ExitCode.PROBLEM
 
 
@@ -290,14 +306,14 @@ def _where(
         raise ConfigError("--bootstrap and --dir name two clusters", remedy="give one of them")
     if bootstrap is None:
         return _local(LocalCluster(directory or default_directory()))
-    found = None
+    found, named = None, endpoints(etcd)
     security = load_security(config)
     if etcd is not None:
-        with closing(open_coordination(endpoints(etcd), cluster, security)) as coordination:
+        with closing(open_coordination(named, cluster, security)) as coordination:
             coordination.check_reachable(CONNECT_TIMEOUT_MS)
             members = members_of(coordination)
         found = nodes_of_members(members)
-    return Where(bootstrap, cluster, prefix, found, cluster_key, security)
+    return Where(bootstrap, cluster, prefix, found, cluster_key, security, etcd=named)
 
 
 def _local(cluster: LocalCluster) -> Where:
@@ -317,6 +333,7 @@ def _local(cluster: LocalCluster) -> Where:
         cluster.cluster_key,
         Security.none(),
         len(nodes),
+        (cluster.etcd_url,),
     )
 
 

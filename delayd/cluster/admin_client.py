@@ -17,7 +17,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 2.0
 """How long one answer may take; long enough for a node under load."""
@@ -40,6 +40,22 @@ class Answer:
         except ValueError:
             return None
         return fields if isinstance(fields, dict) else None
+
+
+class Member(NamedTuple):
+    """A node as etcd announces it."""
+
+    node: str
+    admin: str
+    """`host:port` of its admin port."""
+    life: str
+    """The nonce of its life."""
+
+    @classmethod
+    def of(cls, node: str, value: str) -> "Member":
+        """Return what a member key says."""
+        fields = json.loads(value)
+        return cls(node, str(fields.get("admin", "")), str(fields.get("nonce", "")))
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from delayd.cluster.admin_client import Answer, get, opened, url_of
+from delayd.cluster.admin_client import Answer, Member, get, opened, url_of
 from delayd.cluster.member_proof import ANSWER_HEADER, Asked, MemberKeys
 from delayd.errors import CorruptionError, DiskFullError, SnapshotError
 from delayd.runtime.clock import Clock
@@ -61,22 +61,6 @@ ASK_OTHERS: Final = (
 
 class DonorError(Exception):
     """This donor gives nothing, or nothing more; another one may."""
-
-
-class Member(NamedTuple):
-    """A node as etcd announces it."""
-
-    node: str
-    admin: str
-    """`host:port` of its admin port."""
-    life: str
-    """The nonce of its life."""
-
-    @classmethod
-    def of(cls, node: str, value: str) -> "Member":
-        """Return what a member key says."""
-        fields = json.loads(value)
-        return cls(node, str(fields.get("admin", "")), str(fields.get("nonce", "")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,9 +82,7 @@ class MemberCheck:
         """Return what `answer` needs of a request. Raise RefusedError."""
         fields = header.removeprefix(SCHEME).split(".")
         if not header.startswith(SCHEME) or len(fields) != 3 or not header.isascii():
-            raise RefusedError(
-                "snapshots are for members of the cluster: there is no proof of that"
-            )
+            raise RefusedError("this is for members of the cluster: there is no proof of that")
         at, nonce, mac = fields
         proofs = {_of_request(k, method, path, self._life, at, nonce): k for k in self._keys.all}
         made = [k for proof, k in proofs.items() if hmac.compare_digest(mac, proof)]

@@ -37,6 +37,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "audit",
         "Prove that nothing was lost, doubled, early or altered, and that all replicas agree.",
     ),
+    "audits": Command(
+        "delayd.commands.audits",
+        "audits",
+        "List the last audits with their verdicts, or show the report of one.",
+    ),
     "bench": Command(
         "delayd.bench.commands",
         "bench",

@@ -6,9 +6,14 @@ from pathlib import Path
 
 def write_atomically(file: Path, text: str) -> None:
     """Replace a file so that whoever reads it, also after a crash, finds the old or the new."""
+    write_bytes_atomically(file, text.encode())
+
+
+def write_bytes_atomically(file: Path, content: bytes) -> None:
+    """Replace a file as `write_atomically` does."""
     draft = file.with_name(f".{file.name}.new")
-    with draft.open("w") as out:
-        out.write(text)
+    with draft.open("wb") as out:
+        out.write(content)
         out.flush()
         os.fsync(out.fileno())
     draft.replace(file)

@@ -4,6 +4,7 @@
     DIR/catalogue/              LevelDB
     DIR/slots/HOUR/SLOT.GEN     the frames of one slot; HOUR = SLOT // 3600, all in decimal
     DIR/reserve                 holds room and nothing else (`reserve.py`); no part of the wheel
+    DIR/audits/                 reports of audits; no part of the wheel
     DIR/slots/HOUR/hour.GEN     the *hour file*: frames of an hour that is far, not yet split
 
 A slot that is forgotten and then gets a frame again starts a new file of the next generation,

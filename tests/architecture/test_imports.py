@@ -56,7 +56,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic": (
         *("delayd.config", "delayd.dev.parts", "delayd.node.monitoring.api.asked"),
         *("delayd.node.monitoring.api.models", "delayd.node.monitoring.api.pauses"),
-        "delayd.node.monitoring.api.limits",
+        *("delayd.node.monitoring.api.limits", "delayd.node.monitoring.api.audit_models"),
     ),
     "pydantic_settings": ("delayd.config.node", "delayd.config.security"),
     # A node writes exports in a process of their own.

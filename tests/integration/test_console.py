@@ -5,10 +5,11 @@ Source: docs/reference/console.md.
 """
 
 import asyncio
+import itertools
 import random
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from clusters import TestCluster, make_cluster
 from confluent_kafka import Producer
 from hostile_http import statuses, throw
 from nodes import (
+    CLOCK,
+    CLUSTER_KEY,
     HANGS_S,
     NodeProcess,
     delayd,
@@ -29,10 +32,18 @@ from nodes import (
     node_group,
     wait_for,
 )
+from sample_reports import failed_report, ok_report
 from topics_read import read_until
 
+from delayd.audit.report import Report
+from delayd.audit.showing.page import page as page_of
 from delayd.bus.confluent import ConfluentBus
+from delayd.cluster.admin_client import Member
+from delayd.cluster.audit_reports import publish
+from delayd.cluster.member_proof import MemberKeys
+from delayd.cluster.topics import load_settings
 from delayd.config.api_tokens import digest_of
+from delayd.coordination.etcd import EtcdCoordination
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.kafka import create_topic
 from delayd.dev.ports import pick_ports
@@ -46,6 +57,8 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 IMAGE_BYTES_MAX = 300_000
 STALE_MS_MAX = 10_000
 """The page says it after 1.5 s; its browser may stand still for a while."""
+HOUR_MS = 3_600_000
+_numbers = itertools.count(1)
 ESCAPE, ENTER, TAB = ("Escape", 27, ""), ("Enter", 13, "\r"), ("Tab", 9, "")
 
 
@@ -58,6 +71,20 @@ class Site:
     target: str
     events: str
     """A topic whose events cancel."""
+
+
+def publish_to(cluster: TestCluster, report: Report, html: str | None = None) -> str:
+    """Leave a report with all nodes of a cluster; return its version, which is unique."""
+    bus = ConfluentBus(cluster.bootstrap)
+    realm = load_settings(bus, cluster.name, f"{cluster.name}-", 20_000).record.settings.realm
+    etcd = EtcdCoordination([cluster.etcd], cluster.name)
+    etcd.enter(realm)
+    members = [Member.of(*each) for each in etcd.members().items()]
+    etcd.close()
+    mine = replace(report, cluster=cluster.name, version=f"0.2.{next(_numbers)}")
+    keys = MemberKeys(CLUSTER_KEY.encode(), realm)
+    assert publish(mine.to_json(), html or page_of(mine), members, keys, CLOCK) == []
+    return mine.version
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +117,7 @@ def site(kafka_and_etcd: LocalCluster, tmp_path_factory: pytest.TempPathFactory)
         assert read_until(cluster.bootstrap, cluster.dead, bool)
         for node in nodes:
             node.wait_ready()
+        publish_to(cluster, replace(ok_report(), made_ms=CLOCK.wall_ms() - 30 * HOUR_MS))
         yield Site(cluster, nodes, target, events)
 
 
@@ -178,6 +206,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(
 ) -> None:
     open_console(page, site.nodes[0], width=width, scheme=scheme)
     wait_text(page, "pending", "pending")
+    wait_text(page, "audits", "Report")
     submit(page, "#dead-search")
     wait_text(page, "letters", "1 letter")
     assert violations(page) == []
@@ -363,6 +392,7 @@ def test_each_shard_has_a_line(kafka_and_etcd: LocalCluster, page: Page, tmp_pat
             lambda: all(since.startswith("20") for _, _, since in page.evaluate(rows)),
             "it says since when",
         )
+        wait_text(page, "audits-said", "No audit is known", "delayd audit --etcd URL makes one")
         assert "without a leader\n0" in wait_text(page, "leader", "shards\n3")
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -434,6 +464,94 @@ def test_the_keyboard_is_enough(site: Site, page: Page) -> None:
     page.press(*ESCAPE)
     wait_for(lambda: not page.evaluate("document.getElementById('dialog').open"), "it is closed")
     assert "pending" in wait_text(page, "known", "pending")
+
+
+def addresses(browser: Browser) -> list[str]:
+    """What is open in the browser."""
+    return [each["url"] for each in browser.call("Target.getTargets")["targetInfos"]]
+
+
+def link_to(page: Page, version: str) -> str:
+    """The address of a report, by the release of its audit."""
+    find = (
+        "(Array.from(document.querySelectorAll('#audits tr'))"
+        f".find((row) => row.innerText.includes({version!r}))?.querySelector('a')?.href ?? '')"
+    )
+    wait_for(lambda: bool(page.evaluate(find)), f"the audit of {version} is listed")
+    return str(page.evaluate(find))
+
+
+def test_an_audit_is_listed_and_its_report_opens_also_after_a_restart(
+    site: Site, page: Page, browser: Browser
+) -> None:
+    node = next(node for node in site.nodes if not node.is_master())
+    old = publish_to(site.cluster, replace(ok_report(), made_ms=CLOCK.wall_ms() - 28 * HOUR_MS))
+    open_console(page, node)
+    link_to(page, old)
+    said = wait_text(page, "audits-said", "The last audit was ok, 28 h ago: longer ago than 26 h")
+    assert "so of what came since it says nothing" in said
+    made = replace(failed_report(), made_ms=CLOCK.wall_ms())
+    new = publish_to(site.cluster, made)
+    wait_text(page, "audits-said", "The last audit was not ok (", "s ago.")
+    fault, count = made.found[0]
+    assert f"{fault} {count:,}" in wait_text(page, "audits", new, "not ok", "Report")
+    link_to(page, new)
+    # A link that has the focus keeps it while its ticket is renewed.
+    page.evaluate("void document.querySelector('#audits a').focus()")
+    before = page.evaluate("document.activeElement.href")
+    wait_for(lambda: page.evaluate("document.activeElement.href") != before, "it is renewed")
+    link = str(page.evaluate("document.activeElement.href"))
+    page.press(*ENTER)
+    wait_for(lambda: link in addresses(browser), "a tab of its own")
+    page.open(link, width=360)
+    assert "Verdict: failed" in page.evaluate("document.body.innerText")
+    assert page.evaluate("getComputedStyle(document.body).margin") != "8px", "it has its style"
+
+    node.kill()
+    node.start()
+    node.wait_ready()
+    open_console(page, node, width=360)
+    again = link_to(page, new)
+    page.open(again, width=1280)
+    assert "Verdict: failed" in page.evaluate("document.body.innerText")
+    answer = requests.get(link, timeout=HANGS_S)
+    assert answer.status_code == 404 and "open the report from the console" in answer.text
+
+
+def test_a_hostile_report_acts_in_nobodys_name(site: Site, page: Page, browser: Browser) -> None:
+    """docs/security.md: scripts, events, forms, frames, refreshes and loads, all in one page."""
+    node = site.nodes[0]
+    ways = """<!doctype html><title>a report</title><body onload="document.title='taken over'">
+      <script>document.title = 'taken over'; sessionStorage.setItem('delayd-token', 'stolen');
+        fetch('/v1/audits'); window.opener?.location.reload()</script>
+      <script type="module" src="/console/console.js"></script>
+      <img src="/status" onerror="document.title='taken over'">
+      <svg onload="document.title='taken over'"></svg>
+      <link rel="stylesheet" href="/console/console.css"><style>@import "/console/dom.js";</style>
+      <meta http-equiv="refresh" content="0;url=/?taken-over">
+      <iframe src="/"></iframe><object data="/"></object><embed src="/">
+      <iframe srcdoc="<script>parent.document.title='taken over'</script>"></iframe>
+      <form action="/v1/targets/orders/pause" method="post"><button autofocus>Go</button></form>
+      <a id="script" href="javascript:document.title='taken over'">click</a>
+      <p id="said">words</p>"""
+    version = publish_to(site.cluster, replace(ok_report(), made_ms=CLOCK.wall_ms()), ways)
+    open_console(page, node)
+    link = link_to(page, version)
+    page.open(link, width=1280)
+    assert page.evaluate("document.getElementById('said').innerText") == "words", "it is shown"
+    assert page.evaluate("self.origin") == "null"
+    page.evaluate("void document.querySelector('form button').click()")
+    page.evaluate("void document.getElementById('script').click()")
+    own = "(() => { try { return sessionStorage.length } catch (error) { return error.name } })()"
+    assert page.evaluate(own) == "SecurityError"
+    read = "fetch('/v1/audits').then(() => 'read', (error) => error.name)"
+    assert page.evaluate(read) == "TypeError", "also to one that could run a script"
+    wait_for(lambda: bool(page.events("Log.entryAdded")), "the browser says what it has refused")
+    assert page.evaluate("document.title") == "a report"
+    assert page.evaluate("location.href") == link
+    got = {each["response"]["url"] for each in page.events("Network.responseReceived")}
+    assert {url for url in got if url.startswith("http")} <= {link, f"{node.url}/favicon.ico"}
+    assert not [url for url in addresses(browser) if "taken-over" in url]
 
 
 def throw_all(site: Site, count: int) -> None:

@@ -34,9 +34,9 @@ from replication.record import FrontierFormatError, decode
 from replication.settings import Settings
 
 _WHEEL: Final = frozenset({"format.json", "catalogue", "slots"})
-_HARMLESS: Final = frozenset({"fetch", "exports", "reserve", "damage.json", "lost+found"})
-"""What a directory without a wheel may hold: a copy on its way, what a node makes first, what a
-file system makes."""
+_HARMLESS: Final = frozenset({"fetch", "exports", "reserve", "audits", "damage.json", "lost+found"})
+"""What a directory without a wheel may hold: a copy on its way, what a node makes first, reports of
+audits, what a file system makes."""
 
 
 class Restored(NamedTuple):

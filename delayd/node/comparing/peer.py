@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from delayd.cluster.admin_client import get, opened, url_of
-from delayd.cluster.fetching import Member
+from delayd.cluster.admin_client import Member, get, opened, url_of
 from delayd.cluster.member_proof import ANSWER_HEADER, Asked, MemberKeys
 from delayd.errors import DelaydError
 from delayd.node.comparing.side import (

@@ -8,6 +8,7 @@ GET /metrics  figures, in the text format of Prometheus
 /v1/          the HTTP API, see api/; GET /docs has it as a page, GET / is the console
 POST /export  the node's pending messages at one cut, see exporting.py; with a token, if one is set
 /snapshots/   the node's wheel, for other members of the cluster, see snapshots.py
+/audits/      reports of audits, from who has the cluster key, and as pages, see api/audits.py
 /comparisons/ digests of the node's wheel, for other members of the cluster, see comparing.py
 /pulse/NONCE  a line each 250 ms while the life of that nonce lasts, for other members
 """

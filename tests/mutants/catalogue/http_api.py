@@ -9,7 +9,10 @@ OF_API = f"{TESTS}/test_api.py"
 OF_CERTIFICATES = f"{TESTS}/test_client_certificates.py"
 OF_ORIGIN = f"{TESTS}/test_origin.py"
 OF_HOSTILE = f"{TESTS}/test_api_malformed.py"
+OF_AUDITS = f"{TESTS}/test_audits_api.py"
+OF_KEPT_AUDITS = f"{TESTS}/test_kept_audits.py"
 PORT = "../security.md#the-admin-port"
+AUDITS = "../reference/http.md#audits"
 
 HTTP_API: tuple[Mutant, ...] = (
     one_edit(
@@ -138,5 +141,86 @@ HTTP_API: tuple[Mutant, ...] = (
         "topic, content, id = message.topic, message.content(), message.id",
         "topic, content, id = message.topic, message.content(), None",
         f"{OF_ORIGIN}::test_a_repeated_schedule_stores_one_message",
+    ),
+    one_edit(
+        "audit-of-anybody",
+        "whoever has not the cluster key publishes no audit",
+        AUDITS,
+        f"{API}/audits.py",
+        "            services.node.members.check(request.method, request.url.path, shown)\n",
+        "            assert services.node.members, shown\n",
+        f"{OF_AUDITS}::test_who_has_not_the_cluster_key_publishes_nothing",
+    ),
+    one_edit(
+        "audit-changed-on-its-way",
+        "the proof of a report is over its body",
+        AUDITS,
+        f"{API}/kept_audits.py",
+        "        if id != id_of(summary.made_ms, body):\n",
+        "        if not id:\n",
+        f"{OF_KEPT_AUDITS}::test_an_id_of_another_body_is_refused",
+    ),
+    one_edit(
+        "audit-page-in-the-name-of-the-console",
+        "the page of a report has an origin of its own and no scripts",
+        PORT,
+        f"{API}/audits.py",
+        '"sandbox; default-src ',
+        '"default-src ',
+        f"{OF_AUDITS}::test_a_page_gets_no_origin_no_script_and_no_network",
+    ),
+    one_edit(
+        "audit-ticket-for-any-page",
+        "a ticket leads to one page",
+        PORT,
+        f"{API}/tickets.py",
+        'f"{id} {until_ms}".encode()',
+        'f"{len(id)} {until_ms}".encode()',
+        f"{OF_AUDITS}::test_a_ticket_shows_its_page_for_a_while",
+    ),
+    one_edit(
+        "audit-ticket-for-ever",
+        "a ticket ends",
+        PORT,
+        f"{API}/tickets.py",
+        "if not is_ours or int(until_ms) < self._clock.monotonic_ms():",
+        "if not is_ours or int(until_ms) < 0:",
+        f"{OF_AUDITS}::test_a_ticket_shows_its_page_for_a_while",
+    ),
+    one_edit(
+        "audit-for-some-targets",
+        "a token for some targets reads no report, which is of all",
+        PORT,
+        f"{API}/audits.py",
+        "    if reader.is_limited:\n",
+        "    if not reader.name:\n",
+        f"{OF_AUDITS}::test_who_may_read_audits",
+    ),
+    one_edit(
+        "audit-fills-the-disk",
+        "a report takes no room that the wheel must have free",
+        AUDITS,
+        f"{API}/kept_audits.py",
+        "        if (room := self._room_bytes()) < len(content):\n",
+        "        if (room := self._room_bytes()) < -len(content):\n",
+        f"{OF_KEPT_AUDITS}::test_a_disk_that_lacks_the_room_is_told_and_stays_as_it_is",
+    ),
+    one_edit(
+        "audit-kept-for-ever",
+        "a node keeps the newest reports only",
+        AUDITS,
+        f"{API}/kept_audits.py",
+        "            for old in sizes.keys() - stay:\n",
+        "            for old in stay - stay:\n",
+        f"{OF_KEPT_AUDITS}::test_the_newest_are_kept_in_whatever_order_they_come",
+    ),
+    one_edit(
+        "audit-damaged-and-shown",
+        "a damaged report is shown to nobody",
+        AUDITS,
+        f"{API}/kept_audits.py",
+        " and id.endswith(id_of(0, body)[1:])\n",
+        "\n",
+        f"{OF_KEPT_AUDITS}::test_a_damaged_report_is_passed_over_and_may_be_published_again",
     ),
 )

@@ -8,8 +8,10 @@
 | `intake.py` | how many requests at a time, how large, how slow |
 | `desk.py` | the bounded threads in which all work is done |
 | `problems.py` | errors as problem+json |
-| `models.py` | what goes in and out |
+| `models.py`, `audit_models.py` | what goes in and out |
 | `reads.py`, `pending.py`, `writes.py`, `dead.py`, `pauses.py`, `limits.py` | the routes |
+| `audits.py` | the routes of audits |
+| `kept_audits.py`, `tickets.py` | the reports of audits, on the disk; links to them |
 | `page.py` | `/docs`: the document as a page, without any script or network |
 
 Not here: what a look-up or a redrive is (`delayd.cluster`, `delayd.client`): the command line does

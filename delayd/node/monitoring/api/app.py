@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from delayd.errors import DelaydError
+from delayd.node.monitoring.api.audits import add_audits, add_pages_and_intake
 from delayd.node.monitoring.api.dead import add_dead
 from delayd.node.monitoring.api.intake import PREFIX, is_of_api, refuse_strange_parameters
 from delayd.node.monitoring.api.limits import add_limits
@@ -54,10 +55,12 @@ def add_api(app: FastAPI, services: Services) -> None:
     add_dead(api, services)
     add_pauses(api, services)
     add_limits(api, services)
+    add_audits(api, services)
     add_live(api, services)
     add_writes(api, services)
     add_reads(api, services)
     app.include_router(api)
+    add_pages_and_intake(app, services)
     _add_errors(app)
 
 

@@ -70,6 +70,13 @@ class NotKnownError(HttpError):
     status = HTTPStatus.NOT_FOUND
 
 
+class NotKeptError(HttpError):
+    """The disk has no room for it, or refuses it; nothing of it is left."""
+
+    code = "http-not-kept"
+    status = HTTPStatus.INSUFFICIENT_STORAGE
+
+
 class RateError(HttpError):
     """Too many requests of one token or address."""
 

@@ -20,7 +20,9 @@ from delayd.config.node import NodeConfig
 from delayd.coordination import Coordination
 from delayd.node.monitoring.api.access import Access, Rates
 from delayd.node.monitoring.api.desk import Desk
+from delayd.node.monitoring.api.kept_audits import KeptAudits
 from delayd.node.monitoring.api.looking import ClusterLook
+from delayd.node.monitoring.api.tickets import Tickets
 from delayd.node.monitoring.node_view import NodeView
 
 READ_THREADS: Final = 2
@@ -76,6 +78,8 @@ class Services:
     requests: Requests
     reads: Desk = field(default_factory=lambda: Desk("reads", READ_THREADS))
     writes: Desk = field(default_factory=lambda: Desk("writes", WRITE_THREADS))
+    shelf: Desk = field(default_factory=lambda: Desk("audits", 1))
+    """The one thread that reads and writes reports of audits: it keeps nobody else waiting."""
 
     @property
     def ordered(self) -> Cluster:
@@ -83,6 +87,22 @@ class Services:
         config = self.node.config
         key = config.cluster_key.get_secret_value()
         return Cluster(self.bus, self.node.clock, config.cluster, config.prefix, key, TIMEOUT_MS)
+
+    @cached_property
+    def audits(self) -> KeptAudits:
+        """The reports of audits, for the thread of `shelf`."""
+        config, wheel = self.node.config, self.node.replica.wheel
+        return KeptAudits(
+            config.data_dir / "audits",
+            config.cluster,
+            self.node.clock,
+            lambda: wheel.free_bytes() - config.disk_free_min_bytes,
+        )
+
+    @cached_property
+    def tickets(self) -> Tickets:
+        """Leave to see a report, for browsers."""
+        return Tickets(self.node.clock)
 
     @cached_property
     def look(self) -> ClusterLook:
@@ -93,6 +113,7 @@ class Services:
         """Begin nothing more, and release the client."""
         self.reads.stop()
         self.writes.stop()
+        self.shelf.stop()
         self.requests.close()
 
 

@@ -1,6 +1,7 @@
 // The page: its stream, whether that is stale, its forms, its token.
 
 import { hasToken, listen, useToken } from "./api.js";
+import { showAudits } from "./audits.js";
 import { freshness, link, showEvent } from "./cluster.js";
 import { search } from "./dead.js";
 import { at, clock, confirm, el } from "./dom.js";
@@ -46,6 +47,7 @@ async function take(event) {
   if (heard_ms - drawn_ms > HEAT_MS) {
     drawn_ms = heard_ms;
     showWheel().catch((error) => (at("pending").textContent = error.message));
+    showAudits().catch((error) => (at("audits-said").textContent = error.message));
   }
 }
 

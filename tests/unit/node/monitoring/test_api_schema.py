@@ -27,6 +27,7 @@ OPERATIONS = (
     *("schedule", "schedule_many", "replace", "debounce", "cancel", "fire", "reschedule"),
     *("list_dead", "show_dead", "redrive"),
     *("target_limits", "limit_target", "unlimit_target"),
+    *("list_audits", "show_audit", "audit_page"),
     *("paused_targets", "pause_target", "resume_target"),
 )
 
