@@ -48,6 +48,10 @@ QUOTA_RULES = RESCHEDULE_RULES
 """The first version in which a target topic may be full (docs/design/quotas.md). Older ones refuse
 the records that say so."""
 
+FORECAST_RULES = RESCHEDULE_RULES
+"""The first version in which replicas store what a forecast needs beside a receipt `scheduled`
+(docs/reference/requests.md, "Forecasts")."""
+
 RULES_KNOWN: Final = (
     2,
     SMOOTHING_RULES,

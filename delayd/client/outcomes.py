@@ -60,10 +60,19 @@ class Verdict:
     """`partition/offset` of the request that it answers."""
     old_due_ms: int | None = None
     """Of `rescheduled`: when the message was due before, Unix ms."""
+    forecast_messages: int | None = None
+    """Of `scheduled`: how many messages of the same target are due in the same span."""
+    forecast_span_ms: int | None = None
+    """That span: a second, or an hour while the due time is far."""
+    forecast_late_ms: int | None = None
+    """How late the last message of that second is expected to be; None: nothing was measured."""
 
 
 LATER: Final = frozenset({"delivered", "dead", "expired", "ended"})
 """Verdicts of later receipts with the same source: what became of the message."""
+
+
+_OPTIONAL: Final = (*("old_due_ms", "forecast_messages", "forecast_span_ms", "forecast_late_ms"),)
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:
@@ -77,7 +86,7 @@ def verdict_of(value: bytes | None) -> Verdict | None:
             at_ms=int(fields["at_ms"]),
             detail=str(fields["detail"] or ""),
             source=str(fields["source"]),
-            old_due_ms=int(fields["old_due_ms"]) if "old_due_ms" in fields else None,
+            **{name: int(fields[name]) for name in _OPTIONAL if fields.get(name) is not None},
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None  # an infinite number and a thousand brackets raise the last two

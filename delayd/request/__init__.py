@@ -31,6 +31,7 @@ from delayd.request.bodies import (
     Body,
     DeadLetter,
     Delivery,
+    ToldMessage,
     asked_due_of,
     attempt_of,
     conflict_body,
@@ -55,6 +56,7 @@ from delayd.request.bodies import (
     series_of,
     source_of,
     told_id_of,
+    told_message_of,
     turn_of,
     wishes_of,
     worth_until_ms_of,
@@ -73,6 +75,7 @@ from delayd.request.parser import parse
 from delayd.request.quotas import quota_record
 from delayd.request.reasons import DIED, Reason, Reject
 from delayd.request.receipts import (
+    Forecast,
     ReceiptRecord,
     Verdict,
     receipt,
@@ -101,6 +104,7 @@ __all__ = [
     "BufferRecord",
     "DeadLetter",
     "Delivery",
+    "Forecast",
     "LocalState",
     "LocalTime",
     "Op",
@@ -112,6 +116,7 @@ __all__ = [
     "Series",
     "SeriesState",
     "Settled",
+    "ToldMessage",
     "Turn",
     "Verdict",
     "Wishes",
@@ -152,6 +157,7 @@ __all__ = [
     "size_of",
     "source_of",
     "told_id_of",
+    "told_message_of",
     "turn_of",
     "verdict_of",
     "wishes_of",

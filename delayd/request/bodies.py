@@ -241,12 +241,29 @@ def delivered(body: Body, *, fired_ms: int, source: str) -> Delivery:
     return Delivery(topic, partition, key, value, headers)
 
 
+class ToldMessage(NamedTuple):
+    """The message that a receipt `scheduled` is about, for a forecast."""
+
+    due_ms: int
+    """As planned, Unix ms."""
+    topic: str
+
+
 def pending_reply_body(
-    *, dead: tuple[Any, ...] | None, receipt: tuple[Any, ...] | None
-) -> tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]:
-    """Return the body of a pending reply: a dead body, a stored receipt, or both."""
+    *,
+    dead: tuple[Any, ...] | None,
+    receipt: tuple[Any, ...] | None,
+    message: ToldMessage | None = None,
+) -> tuple[Any, ...]:
+    """Return the body of a pending reply: a dead body, a stored receipt, or both; the receipt may
+    be about a message that is due later."""
     assert dead is not None or receipt is not None, "a reply says something"
-    return (dead, receipt)
+    return (dead, receipt) if message is None else (dead, receipt, None, None, tuple(message))
+
+
+def told_message_of(body: Body) -> ToldMessage | None:
+    """Return the message that the receipt in a pending reply is about, if a forecast needs it."""
+    return ToldMessage(*body[4]) if len(body) == 5 else None
 
 
 def order_body(order: Order) -> tuple[None, None, tuple[Any, ...]]:

@@ -4,7 +4,8 @@
                [, old due ms])
     record  = key: the id; header delayd-source: the source; value: a JSON object in ASCII with
               id, verdict, op, source, killed, due_ms, at_ms, detail, in this order; of what was
-              rescheduled then old_due_ms
+              rescheduled then old_due_ms; of what is scheduled for later perhaps
+              forecast_messages, forecast_span_ms [, forecast_late_ms]
 
 The stored form has no time: it waits in the wheel until the step that makes it true, and `at_ms`
 is that step's `now`.
@@ -95,6 +96,17 @@ class ReceiptRecord(NamedTuple):
     headers: Headers
 
 
+class Forecast(NamedTuple):
+    """What is expected of the time at which a message is due. Advice."""
+
+    messages: int
+    """Of the same target, in the same span."""
+    span_ms: int
+    """A second, or an hour."""
+    late_ms: int | None = None
+    """How late the last one of a second will be; None if that is not known."""
+
+
 def receipt(
     *,
     id: str,
@@ -128,7 +140,7 @@ def verdict_of(stored: Any) -> str:
     return slug
 
 
-def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
+def receipt_record(stored: Any, *, at_ms: int, forecast: Forecast | None = None) -> ReceiptRecord:
     """Return the record of a stored receipt that a step writes whose `now` is `at_ms` (Unix ms)."""
     id, verdict, op, source, killed, due_ms, detail, *old_due_ms = stored
     fields = {
@@ -143,5 +155,8 @@ def receipt_record(stored: Any, *, at_ms: int) -> ReceiptRecord:
     }
     if old_due_ms:
         [fields["old_due_ms"]] = old_due_ms
+    for name, said in zip(Forecast._fields, forecast or (), strict=False):
+        if said is not None:
+            fields[f"forecast_{name}"] = said
     value = json.dumps(fields, separators=(",", ":")).encode()
     return ReceiptRecord(id.encode(), value, [("delayd-source", source.encode())])

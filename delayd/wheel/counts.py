@@ -136,6 +136,16 @@ class PendingCounts:
         held = (self._slots.get(slot), self._in_hours.get(slot))
         return sum(sum([*topics.values()]) for topics in held if topics is not None)
 
+    def due_of(self, slot: int, topic: str) -> int:
+        """Return how many of those are of a topic, or counted with it. Any thread may call it."""
+        held, name = (self._slots.get(slot), self._in_hours.get(slot)), self._name(topic)
+        return sum(topics.get(name, 0) for topics in held if topics is not None)
+
+    def pending_of(self, hour: int, topic: str) -> int:
+        """Return how many messages of a topic, or counted with it, are pending in an hour. Any
+        thread may call it."""
+        return self.hours.get(hour, {}).get(self._name(topic), 0)
+
     def pending_from(self, slots: Mapping[str, int], kills: Killed) -> dict[str, int]:
         """Return how many messages of each of these topics are pending in its slot here and in
         later ones. What still lies in the file of a passed hour counts."""

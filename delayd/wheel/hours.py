@@ -77,7 +77,8 @@ class Hours:
     @property
     def whole_below(self) -> int | None:
         """The slot below which all frames can be read slot by slot; None: all can."""
-        return self._partial[0] * HOUR_SLOTS if self._partial else None
+        first = self._partial[:1]  # read once: any thread may ask
+        return first[0] * HOUR_SLOTS if first else None
 
     @property
     def first_due(self) -> HourFile | None:

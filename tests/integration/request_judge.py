@@ -253,7 +253,9 @@ def check_receipt(
     play: Play, case: Case, step: Step, told: Told, sent: Sent, receipt: dict[str, Any]
 ) -> None:
     more = ["old_due_ms"] if told.verdict == "rescheduled" else []
-    assert list(receipt) == [*RECEIPT_FIELDS, *more]
+    forecast = [name for name in receipt if name.startswith("forecast_")]
+    assert list(receipt) == [*RECEIPT_FIELDS, *more, *forecast]
+    check_forecast(receipt, forecast)
     named = header_of(step, "delayd-id")
     by_source = told.id or sent.at.source
     assert receipt["id"] == (by_source if named is None else named.decode())
@@ -277,6 +279,16 @@ def check_receipt(
     elif header_of(step, "delayd-cron") is None:
         [when] = [(n, c) for n, c in step.headers if n in ("delayd-due", "delayd-delay")]
         assert due_ms == asked_ms(when, sent)
+
+
+def check_forecast(receipt: dict[str, Any], forecast: list[str]) -> None:
+    """Check that a receipt has a forecast if its message is due later than the step, at most."""
+    if not forecast:
+        return
+    assert receipt["verdict"] == "scheduled" and receipt["op"] in ("schedule", "redrive")
+    assert forecast[:2] == ["forecast_messages", "forecast_span_ms"]
+    assert receipt["forecast_messages"] > 0 and receipt["forecast_span_ms"] in (1_000, 3_600_000)
+    assert receipt.get("forecast_late_ms", 0) >= 0
 
 
 def asked_ms(when: Header, sent: Sent) -> int:

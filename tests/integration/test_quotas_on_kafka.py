@@ -39,6 +39,18 @@ def ask(client: Client, topic: str, name: str) -> str:
     ).verdict
 
 
+def check_forecast(client: Client, topic: str) -> None:
+    """Check that receipts count the messages of their second: the last of three knows of all."""
+    at_ms = (CLOCK.wall_ms() + HOUR_MS) // 1_000 * 1_000
+    told = [
+        client.schedule(topic, b"crowd", at=at_ms + n, wait=True, timeout_ms=HANGS_MS)
+        for n in range(3)
+    ]
+    assert [(each.forecast_messages, each.forecast_span_ms) for each in told] == [
+        (n, 1_000) for n in (1, 2, 3)
+    ]
+
+
 def refused_by_rate(client: Client, topic: str) -> bool:
     """Send more than ten seconds' worth at once; return whether the next request is refused."""
     at_ms = CLOCK.wall_ms() + HOUR_MS
@@ -79,6 +91,7 @@ def test_a_limit_is_kept_through_the_death_of_the_master(
         if guarantee == EXACTLY_ONCE:
             assert len(taken) == LIMIT, "who waits for each answer is refused exactly"
         assert ask(client, neighbour, "other-1") == "scheduled"
+        check_forecast(client, cluster.target("crowded", partitions=1))
 
         master.kill()
         successor = master_of([node for node in nodes if node is not master])

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayd.audit.judging.columns import GIVEN_UP, NO_OCCURRENCE, as_table
+from delayd.audit.judging.columns import GIVEN_UP, NO_OCCURRENCE, as_table, is_true
 from delayd.audit.judging.contents import (
     bytes_hash,
     headers_hash,
@@ -27,7 +27,8 @@ _OF_DELIVERIES: Final = (
 
 _TOLD: Final = (
     "id string, verdict string, op string, source string, killed array<string>, due_ms bigint,"
-    " at_ms bigint, detail string"
+    " at_ms bigint, detail string,"
+    " forecast_messages bigint, forecast_span_ms bigint, forecast_late_ms bigint"
 )
 
 
@@ -66,6 +67,15 @@ def receipts_of(records: DataFrame) -> DataFrame:
     for name in ("id", "verdict", "op", "source", "killed", "at_ms"):
         is_whole &= told[name].isNotNull()
     is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
+    of_forecast = ("forecast_messages", "forecast_span_ms", "forecast_late_ms")
+    messages, span_ms, late_ms = (told[name] for name in of_forecast)
+    # Advice: nothing is held against its figures.
+    is_forecast = F.coalesce(messages, span_ms, late_ms).isNull() | is_true(
+        (told["verdict"] == "scheduled")
+        & (messages >= 0)
+        & span_ms.isin(1_000, 3_600_000)
+        & (F.coalesce(late_ms, F.lit(0)) >= 0)
+    )
     is_of_source = told["source"].eqNullSafe(F.col("control")["source"])
     return as_table(
         read,
@@ -74,7 +84,8 @@ def receipts_of(records: DataFrame) -> DataFrame:
         **{name: told[name] for name in ("id", "verdict", "op", "killed", "due_ms", "at_ms")},
         flaw=F.when(~is_whole, "its value is no receipt")
         .when(~is_of_key, "its key is another id than its value has")
-        .when(~is_of_source, "its header names another source than its value"),
+        .when(~is_of_source, "its header names another source than its value")
+        .when(~is_forecast, "its forecast is none"),
     )
 
 

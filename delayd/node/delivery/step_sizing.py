@@ -19,15 +19,29 @@ BYTES_MIN = 64 * 1024
 """Steps that fail become as small as this, and as one record."""
 
 
+MEASURED_MIN = 1_000
+"""A rate is measured by steps of so many records or more: smaller ones tell what a commit takes."""
+
+
 class StepSizing:
-    """The limits of the next step. Used by one thread."""
+    """The limits of the next step, and the measured rate. Used by one thread."""
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
         self._most = StepLimits(records_max, bytes_max)
         self.limits = self._most
+        self._sent, self._took_ms = 0, 0
+        """Of the last large steps, older ones with less weight."""
+
+    @property
+    def measured_rate(self) -> int:
+        """Return how many records a second large steps deliver; 0 before the first one."""
+        return self._sent * 1000 // max(1, self._took_ms)
 
     def succeeded(self, took_ms: int, records: int) -> None:
         """Adapt to a step that was committed in that time."""
+        if records >= MEASURED_MIN:
+            self._sent = self._sent * 3 // 4 + records
+            self._took_ms = self._took_ms * 3 // 4 + took_ms
         limits = self.limits
         is_small = limits.records_max < RECORDS_SLOW or limits.bytes_max < BYTES_SLOW
         if took_ms > STEP_TARGET_MS and not is_small:

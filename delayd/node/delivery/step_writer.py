@@ -5,8 +5,7 @@ dead-lettered after the last one. A message whose target has used up its rate is
 turn (`replication.smoothing`). All records of a step (deliveries, retries, dead letters, receipts)
 are written here, except the frontier record, which comes last (`delayd.node.delivery.mastership`).
 
-Not here: what a step holds (`replication.delivery_queue`), commit and abort, what a failure
-teaches.
+Not here: what a step holds (`replication.delivery_queue`), commit, abort, what failures teach.
 Source: docs/design/frontier.md, "Step" and "Targets".
 """
 
@@ -21,6 +20,7 @@ from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.node.delivery.fast_step import FastTarget, Sources, write_fast
 from delayd.node.delivery.fates import REQUEUED, Fate
 from delayd.node.delivery.flat_step import Run, send_run
+from delayd.node.delivery.forecast import Forecasts
 from delayd.node.delivery.local_step import LocalStep
 from delayd.node.delivery.order_step import OrderStep
 from delayd.node.delivery.planner import FlatPiece, Piece, StepContent
@@ -33,6 +33,7 @@ from delayd.request import (
     INTERNAL_MARGIN_BYTES,
     Body,
     BufferRecord,
+    Forecast,
     Op,
     Reason,
     Series,
@@ -88,6 +89,7 @@ class StepWriter:
         self._clock = context.clock
         self._flat_step = context.flat_step
         self._series = SeriesStep(self._limits, plan.now_ms, self._clock)
+        self._forecasts = Forecasts(context, plan.now_ms)
         self._local = LocalStep(self._limits, plan.now_ms)
         self.now_ms = plan.now_ms
         self._cursors = plan.before.cursors
@@ -113,8 +115,7 @@ class StepWriter:
         self.turned_away: dict[str, TurnedAway] = {}
         """By target: what was not sent there, and why."""
         self.dues_ms: defaultdict[str, list[int]] = defaultdict(list)
-        """By target: when the messages that were sent there were due. Without those that had been
-        requeued: their delay is the target's, and would hide delayd's own."""
+        """By target: due times of what was sent there, without what the target had delayed."""
         self.smoothed_ms: defaultdict[str, list[int]] = defaultdict(list)
         """By target: when those were due at first that smoothing had deferred."""
         self.verdicts: Counter[str] = Counter()
@@ -151,7 +152,7 @@ class StepWriter:
             if dead is not None:
                 self._dead_letter(dead, source_of(frame.partition, frame.offset))
             if told is not None:
-                self._receipt(told)
+                self._receipt(told, self._forecasts.of(frame.body))
         for judged in content.judged:
             self._receipt(receipt_of(judged))
             for moved in moved_records(judged, self._limits):
@@ -414,9 +415,9 @@ class StepWriter:
         )
         self._receipt(told)
 
-    def _receipt(self, told: Body) -> None:
+    def _receipt(self, told: Body, forecast: Forecast | None = None) -> None:
         self.verdicts[verdict_of(told)] += 1
-        key, value, headers = receipt_record(told, at_ms=self.now_ms)
+        key, value, headers = receipt_record(told, at_ms=self.now_ms, forecast=forecast)
         self._producer.send(self._settings.receipts.name, key=key, value=value, headers=headers)
 
     def _settle(self, judged: Sequence[Judged]) -> bool:

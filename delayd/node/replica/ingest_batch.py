@@ -86,7 +86,7 @@ class IngestBatch:
         self.states = list(states)
         self.frames: list[Frame | PackedFrame] = []
         """In the order of the records."""
-        self._replies = Replies(self.frames, covered)
+        self._replies = Replies(self.frames, covered, rules)
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
         self._remembered: dict[tuple[int, bytes], Remembered] = {}
         """What was known before the batch, as far as it was asked for."""

@@ -10,6 +10,7 @@ from delayd.node.replica.refusals import receipt_for
 from delayd.request import (
     Reject,
     Request,
+    ToldMessage,
     Verdict,
     order_body,
     pending_reply_body,
@@ -21,6 +22,8 @@ from delayd.request import (
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
 from replication.frontier import Frontier
+from replication.rules import Rules
+from replication.settings import FORECAST_RULES
 
 _Body = tuple[Any, ...]
 # See `delayd.request.parser`: named tuples, without what their constructors cost.
@@ -30,14 +33,22 @@ _made = tuple.__new__
 class Replies:
     """Adds frames of replies to those of a batch. Used under the replica's lock."""
 
-    def __init__(self, frames: list[Frame | PackedFrame], covered: Frontier | None) -> None:
+    def __init__(
+        self, frames: list[Frame | PackedFrame], covered: Frontier | None, rules: Rules
+    ) -> None:
         """`covered`: a frontier so old that what it covers is not stored any more."""
         self._frames = frames
         self._covered = covered
+        self._rules = rules
 
     def confirm(self, record: Record, request: Request) -> None:
         """Reply that the message is stored."""
-        self.reply(record, receipt_for(record, request, Verdict.SCHEDULED))
+        told, message = receipt_for(record, request, Verdict.SCHEDULED), None
+        is_later = request.topic is not None and request.due_ms > record.append_ms
+        if is_later and self._rules.version_at(record.partition, record.offset) >= FORECAST_RULES:
+            message = ToldMessage(request.due_ms, request.topic or "")
+        body = pending_reply_body(dead=None, receipt=told, message=message)
+        self.file(record, FrameKind.PENDING_REPLY, body)
 
     def reject(self, record: Record, reject: Reject) -> None:
         """Reply to a request that cannot be carried out."""

@@ -5,6 +5,7 @@ from mutants.mutant import one_edit
 BODIES = "delayd/request/bodies.py"
 WRITER = "delayd/node/delivery/step_writer.py"
 ON_A_NODE = "tests/unit/node/delivery/test_wishes_on_a_node.py"
+FORECASTS = "tests/unit/node/delivery/test_forecasts_on_a_node.py"
 READ = "tests/unit/request/test_wishes.py"
 
 WISHES = (
@@ -88,5 +89,23 @@ WISHES = (
         "if farthest_ms - record.append_ms > limits.max_delay_ms:",
         "if due_ms - record.append_ms > limits.max_delay_ms:",
         f"{READ}::test_the_longest_delay_holds_for_the_end_of_the_window",
+    ),
+    one_edit(
+        "forecast-by-the-package",
+        "replicas store what a forecast needs by the rules of the record's place",
+        "wishes.md#wishes",
+        "delayd/node/replica/replies.py",
+        " and self._rules.version_at(record.partition, record.offset) >= FORECAST_RULES",
+        "",
+        f"{FORECASTS}::test_older_rules_store_what_older_releases_do",
+    ),
+    one_edit(
+        "forecast-of-the-target-alone",
+        "the lateness of a second is that of all targets",
+        "wishes.md#wishes",
+        "delayd/node/delivery/forecast.py",
+        "(counts.due_in(slot) - 1)",
+        "(count - 1)",
+        f"{FORECASTS}::test_the_lateness_is_that_of_all_targets_at_the_measured_rate",
     ),
 )

@@ -37,6 +37,16 @@ class Judged(BaseModel):
     old_due_ms: Annotated[
         int | None, Field(description="Of rescheduled: when it was due before.")
     ] = None
+    forecast_messages: Annotated[
+        int | None,
+        Field(description="Of scheduled: messages of the same target due in the same span."),
+    ] = None
+    forecast_span_ms: Annotated[
+        int | None, Field(description="A second; an hour while the due time is far.")
+    ] = None
+    forecast_late_ms: Annotated[
+        int | None, Field(description="How late the last of that second is expected to be.")
+    ] = None
 
 
 class Problem(BaseModel):

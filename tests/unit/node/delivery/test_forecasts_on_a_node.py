@@ -1,0 +1,110 @@
+"""Forecasts on a whole node: how crowded the second of a message is, in its receipt.
+
+Source: docs/reference/requests.md, "Forecasts".
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manual_clock import START_MS
+from one_node import Maker, OneNode, nodes_in
+
+from delayd.client.outcomes import verdict_of
+from replication.settings import SERIES_RULES
+
+TOLD = [("delayd-receipt", b"yes")]
+LATER_MS = START_MS + 60_000
+FAR_MS = START_MS + 9 * 3_600_000
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Maker]:
+    with nodes_in(tmp_path) as make_node:
+        yield make_node
+
+
+def forecasts(node: OneNode) -> list[tuple[int | None, int | None, int | None]]:
+    """Return what the receipts written next say: messages, span and lateness."""
+    node.ingest()
+    node.step()
+    node.step()
+    said: list[dict[str, Any]] = [json.loads(r.value or b"") for r in node.read("delayd-receipts")]
+    names = ("forecast_messages", "forecast_span_ms", "forecast_late_ms")
+    return [tuple(each.get(name) for name in names) for each in said]  # type: ignore[misc]
+
+
+def fill(node: OneNode, due_ms: int, count: int = 10) -> None:
+    """Send so many messages to `orders` and half as many to `bills`, and ask for one receipt."""
+    for number in range(count - 1):
+        node.send("orders", due_ms + number % 900)
+    for _ in range(count // 2):
+        node.send("bills", due_ms)
+    node.send("orders", due_ms, id="a", more=TOLD)
+
+
+def test_the_messages_of_the_second_and_target_are_counted(make: Maker) -> None:
+    """Rules: forecast-advice"""
+    node = make("orders", "bills")
+    node.send("orders", LATER_MS - 1_000 - LATER_MS % 1_000)
+    node.send("orders", LATER_MS + 1_000)
+    fill(node, LATER_MS - LATER_MS % 1_000)
+    assert forecasts(node) == [(10, 1_000, None)]
+
+
+def test_the_lateness_is_that_of_all_targets_at_the_measured_rate(make: Maker) -> None:
+    """Rules: forecast-advice"""
+    node = make("orders", "bills")
+    node.step_sizing.succeeded(1, 999)  # tells what a commit takes, and no rate
+    assert node.step_sizing.measured_rate == 0
+    node.step_sizing.succeeded(2_000, 1_000)
+    assert node.step_sizing.measured_rate == 500
+    fill(node, LATER_MS - LATER_MS % 1_000)
+    assert forecasts(node) == [(10, 1_000, 14 * 1_000 // 500)]
+
+
+def test_a_slower_rate_of_the_target_makes_it_later(make: Maker) -> None:
+    node = make("orders", "bills", rates={"orders": 4})
+    node.step_sizing.succeeded(1_000, 100_000)
+    fill(node, LATER_MS - LATER_MS % 1_000)
+    assert forecasts(node) == [(10, 1_000, 9 * 1_000 // 4)]
+
+
+def test_of_a_far_hour_all_of_it_is_counted_and_no_lateness_said(make: Maker) -> None:
+    node = make("orders", "bills")
+    node.step_sizing.succeeded(1_000, 1_000)
+    node.send("orders", FAR_MS + (1_000_000 if FAR_MS % 3_600_000 < 2_000_000 else -1_000_000))
+    fill(node, FAR_MS - FAR_MS % 1_000)
+    assert forecasts(node) == [(11, 3_600_000, None)]
+
+
+@pytest.mark.parametrize("headers", [[], TOLD])
+def test_what_is_due_at_once_has_none(make: Maker, headers: list[tuple[str, bytes]]) -> None:
+    node = make("orders")
+    node.send("orders", START_MS, id="a", more=headers)
+    assert set(forecasts(node)) <= {(None, None, None)}
+    assert len(node.read("orders")) == 1
+
+
+def test_older_rules_store_what_older_releases_do(make: Maker) -> None:
+    """Rules: forecast-advice"""
+    node = make("orders", "bills", rules_version=SERIES_RULES)
+    fill(node, LATER_MS)
+    assert forecasts(node) == [(None, None, None)]
+
+
+def test_clients_read_it_and_miss_it(make: Maker) -> None:
+    node = make("orders")
+    node.step_sizing.succeeded(1_000, 1_000)
+    node.send("orders", LATER_MS, id="a", more=TOLD)
+    assert forecasts(node) == [(1, 1_000, 0)]
+    [record] = node.read("delayd-receipts")
+    verdict = verdict_of(record.value)
+    assert verdict is not None
+    said = (verdict.forecast_messages, verdict.forecast_span_ms, verdict.forecast_late_ms)
+    assert said == (1, 1_000, 0)
+    fields = {k: v for k, v in json.loads(record.value or b"").items() if k[:9] != "forecast_"}
+    older = verdict_of(json.dumps(fields).encode())
+    assert older is not None and older.forecast_messages is None
