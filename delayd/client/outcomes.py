@@ -61,7 +61,8 @@ class Verdict:
     old_due_ms: int | None = None
     """Of `rescheduled`: when the message was due before, Unix ms."""
     forecast_messages: int | None = None
-    """Of `scheduled`: how many messages of the same target are due in the same span."""
+    """Of `scheduled` for later, since rules version 7: how many messages of the same target are due
+    in the same span. Advice."""
     forecast_span_ms: int | None = None
     """That span: a second, or an hour while the due time is far."""
     forecast_late_ms: int | None = None
@@ -72,7 +73,8 @@ LATER: Final = frozenset({"delivered", "dead", "expired", "ended"})
 """Verdicts of later receipts with the same source: what became of the message."""
 
 
-_OPTIONAL: Final = (*("old_due_ms", "forecast_messages", "forecast_span_ms", "forecast_late_ms"),)
+_OPTIONAL: Final = ("old_due_ms", "forecast_messages", "forecast_span_ms", "forecast_late_ms")
+"""Fields that only some receipts have, and those of older releases never."""
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:

@@ -321,7 +321,7 @@ def _show_verdict(verdict: Verdict, as_json: bool) -> None:
         what = f", killed {', '.join(verdict.killed)}" if verdict.killed else ""
         if verdict.old_due_ms is not None:
             what = f", due at {moment(verdict.due_ms)}, and not at {moment(verdict.old_due_ms)}"
-        if verdict.forecast_messages is not None:
+        if verdict.forecast_messages:
             span = "second" if verdict.forecast_span_ms == 1000 else "hour"
             what += f", one of {verdict.forecast_messages} for its target in that {span}"
         if verdict.forecast_late_ms:

@@ -7,9 +7,10 @@
                           state]]]]])
     dead body          = (key, value, [[name, value]...], reason slug, detail,
                           truncated size or nil, origin, attempts[, occurrence])
-    pending reply body = (dead body or nil, receipt or nil), or of an operator's order
+    pending reply body = (dead body or nil, receipt or nil), of a message that is stored for later
+                         (nil, receipt, nil, nil, (due ms, topic)), or of an operator's order
                          (nil, nil, (topic, at ms, until ms, rate)) or
-                         (nil, nil, nil, (topic, at ms, max pending))
+                         (nil, nil, nil, (topic, at ms, max pending, rate))
 
 All are plain tuples that msgpack carries. The functions that read them take lists and tuples alike,
 because unpacking may return either. A new field goes to the end. The layout of a message body is
@@ -255,14 +256,16 @@ def pending_reply_body(
     receipt: tuple[Any, ...] | None,
     message: ToldMessage | None = None,
 ) -> tuple[Any, ...]:
-    """Return the body of a pending reply: a dead body, a stored receipt, or both; the receipt may
-    be about a message that is due later."""
+    """Return the body of a pending reply: a dead body, a stored receipt, or both; `message`: what a
+    receipt `scheduled` is about, if a forecast is to say more of it. It is a function of the log
+    alone, as all of the body: replicas compare their frames."""
     assert dead is not None or receipt is not None, "a reply says something"
     return (dead, receipt) if message is None else (dead, receipt, None, None, tuple(message))
 
 
 def told_message_of(body: Body) -> ToldMessage | None:
-    """Return the message that the receipt in a pending reply is about, if a forecast needs it."""
+    """Return the message that the receipt in a pending reply is about; None if there is to be no
+    forecast: it was stored by older rules, is due at once, or there is no such receipt."""
     return ToldMessage(*body[4]) if len(body) == 5 else None
 
 

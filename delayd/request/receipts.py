@@ -155,8 +155,8 @@ def receipt_record(stored: Any, *, at_ms: int, forecast: Forecast | None = None)
     }
     if old_due_ms:
         [fields["old_due_ms"]] = old_due_ms
-    for name, said in zip(Forecast._fields, forecast or (), strict=False):
-        if said is not None:
-            fields[f"forecast_{name}"] = said
+    if forecast is not None:
+        said = forecast._asdict().items()
+        fields |= {f"forecast_{name}": number for name, number in said if number is not None}
     value = json.dumps(fields, separators=(",", ":")).encode()
     return ReceiptRecord(id.encode(), value, [("delayd-source", source.encode())])

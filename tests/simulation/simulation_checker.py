@@ -102,7 +102,7 @@ class Checker:
         self._brokers_stepped_back_ms = brokers_stepped_back_ms
         self._nodes_stepped_back_ms = nodes_stepped_back_ms
         self._id_memory_ms = id_memory_ms
-        self._rules_version = rules_version
+        self.rules_version = rules_version
         self.due_by_ms = due_by_ms
         self.rates = rates or {}
         self._gone = gone
@@ -395,7 +395,7 @@ class Checker:
     def _is_steady(self, marker: Request) -> bool:
         """Return whether the rules of version 4 rule a marker."""
         place = (marker.partition, marker.offset)
-        return self._rules_version >= 4 or any(
+        return self.rules_version >= 4 or any(
             partition == place[0] and offset < place[1] for partition, offset in self.rules.barriers
         )
 

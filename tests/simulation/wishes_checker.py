@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from replication.settings import FORECAST_RULES
+
 if TYPE_CHECKING:
     from log_rules import Request
     from simulation_checker import Checker
@@ -25,6 +27,7 @@ class WishesChecker:
     def check(self) -> None:
         """Raise AssertionError, with the source that breaks a rule."""
         self.check_told()
+        self.check_forecasts()
         self.check_expired()
         self.check_planned()
 
@@ -98,6 +101,36 @@ class WishesChecker:
                 asked = message.asked if message.op != "debounce" else str(message.planned_ms)
                 assert said["delayd-due"] == asked, f"{message.source}: {said}"
                 self.granted["planned"] += planned is not None
+
+    def check_forecasts(self) -> None:
+        """Check that a receipt has a forecast if its message is for later than the step, of no
+        series and at no local time, by rules that know forecasts; no other receipt has one."""
+        read = self._read
+        messages = {message.source: message for message in read.messages}
+        for source, given in read.verdicts.items():
+            message = messages.get(source)
+            for said in given:
+                named = [name for name in said if name.startswith("forecast_")]
+                is_expected = (
+                    message is not None
+                    and said["verdict"] == "scheduled"
+                    and message.op in ("schedule", "redrive")
+                    and not (message.series or message.local)
+                    and message.due_ms > max(message.append_ms, said["at_ms"])
+                    and self._knows_forecasts(message)
+                )
+                assert bool(named) == is_expected, f"{source}: {said}, of {message}"
+                self.granted["forecast"] += bool(named)
+                if named:
+                    assert said["forecast_messages"] >= 0, f"{source}: {said}"
+                    assert said["forecast_span_ms"] in (1_000, 3_600_000), f"{source}: {said}"
+
+    def _knows_forecasts(self, message: Request) -> bool:
+        """Return whether version 7, the last one, rules the place of a request."""
+        return self._read.rules_version >= FORECAST_RULES or any(
+            message.partition == partition and offset < message.offset
+            for partition, offset in self._read.rules.barriers
+        )
 
     def _reasons(self) -> dict[str, str]:
         """Return the reasons of dead letters, by source."""

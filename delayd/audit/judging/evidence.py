@@ -17,8 +17,10 @@ from delayd.audit.judging.contents import (
     record_hash,
     together,
 )
+from delayd.audit.judging.figures import HOUR_MS
 from delayd.audit.judging.texts import offset_of_source, partition_of_source, whole_number
 from delayd.audit.tables import CONTROL_HEADERS, DELIVERIES, LETTERS, RECEIPTS
+from replication.rank import SLOT_MS
 
 _OF_DELIVERIES: Final = (
     *("id", "group", "due", "planned", "fired", "source", "origin", "attempt", "occurrence"),
@@ -69,12 +71,14 @@ def receipts_of(records: DataFrame) -> DataFrame:
     is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
     of_forecast = ("forecast_messages", "forecast_span_ms", "forecast_late_ms")
     messages, span_ms, late_ms = (told[name] for name in of_forecast)
-    # Advice: nothing is held against its figures.
+    # Advice, by what one node has counted and measured: its form is judged, and no figure.
+    is_late = late_ms.isNull() | ((late_ms >= 0) & (span_ms == SLOT_MS))
     is_forecast = F.coalesce(messages, span_ms, late_ms).isNull() | is_true(
         (told["verdict"] == "scheduled")
+        & told["op"].isin("schedule", "redrive")
         & (messages >= 0)
-        & span_ms.isin(1_000, 3_600_000)
-        & (F.coalesce(late_ms, F.lit(0)) >= 0)
+        & span_ms.isin(SLOT_MS, HOUR_MS)
+        & is_late
     )
     is_of_source = told["source"].eqNullSafe(F.col("control")["source"])
     return as_table(

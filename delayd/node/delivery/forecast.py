@@ -4,26 +4,25 @@
                 Those that were cancelled since they were stored count too
     span 1 h    the hour is far: messages pending in that hour; nothing is said of lateness
 
-Messages are counted on this node when the step writes the receipt, the message itself among them:
-of its target, or of all further targets together if the wheel counts it as one of those.
+Messages are counted on this node when the step writes the receipt, the message itself among them
+unless it was cancelled by then and lies in a far hour: of its target, or of all further targets
+together if the wheel counts it as one of those.
 
     lateness = max((all of the second - 1) / (measured rate * shards),
                    (those of the target - 1) / the target's rate_max)
 
-So late is the message if every other one of the second goes out before it. Advice: nothing is
-decided by it, and another node may say something else.
+So late is the message if every other one of the second goes out before it. The rate is what this
+node measured of its own steps; other shards are taken to be as fast. Advice: no function of the
+log. So it goes into the receipt and nowhere else, nothing is decided by it, and a successor that
+writes the receipt instead may say something else.
 
 Source: docs/reference/requests.md, "Forecasts".
 """
-
-from typing import Final
 
 from delayd.node.delivery.delivery_context import DeliveryContext
 from delayd.request import Body, Forecast, told_message_of
 from delayd.wheel.layout import HOUR_MS, hour_of
 from replication.rank import SLOT_MS, slot_of
-
-SECOND_MS: Final = 1000
 
 
 class Forecasts:
@@ -49,7 +48,7 @@ class Forecasts:
             return Forecast(counts.pending_of(hour_of(slot), message.topic), HOUR_MS)
         count = counts.due_of(slot, message.topic)
         limit = self._rates.get(message.topic)
-        lates_ms = [(count - 1) * SECOND_MS // limit] if limit else []
+        lates_ms = [(count - 1) * 1000 // limit] if limit else []
         if self._rate:
-            lates_ms.append((counts.due_in(slot) - 1) * SECOND_MS // self._rate)
+            lates_ms.append((counts.due_in(slot) - 1) * 1000 // self._rate)
         return Forecast(count, SLOT_MS, max(0, *lates_ms) if lates_ms else None)

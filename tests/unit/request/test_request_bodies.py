@@ -17,6 +17,7 @@ from delayd.request import (
     Reason,
     Reject,
     Request,
+    ToldMessage,
     asked_due_of,
     attempt_of,
     conflict_body,
@@ -25,12 +26,15 @@ from delayd.request import (
     delivered,
     id_of,
     message_body,
+    order_of,
     origin_of,
     parse,
     pending_reply_body,
+    quota_of,
     reject_body,
     size_of,
     source_of,
+    told_message_of,
 )
 from delayd.request.bodies import TRUNCATED_KEPT_BYTES_MAX
 
@@ -106,6 +110,17 @@ def test_an_answer_is_a_dead_letter_a_receipt_or_both() -> None:
     ]
     with pytest.raises(AssertionError):
         pending_reply_body(dead=None, receipt=None)
+
+
+@pytest.mark.parametrize("use_list", [True, False])
+def test_a_reply_about_a_message_for_later_names_it_and_is_no_order(use_list: bool) -> None:
+    message = ToldMessage(DUE_MS, "orders")
+    body = pending_reply_body(dead=None, receipt=("receipt",), message=message)
+    assert body == (None, ("receipt",), None, None, (DUE_MS, "orders"))
+    read = stored(body, use_list=use_list)
+    assert told_message_of(read) == message
+    assert order_of(read) is None and quota_of(read) is None
+    assert told_message_of(stored(pending_reply_body(dead=None, receipt=("receipt",)))) is None
 
 
 @pytest.mark.parametrize("use_list", [True, False])

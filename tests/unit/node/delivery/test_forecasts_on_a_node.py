@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from manual_clock import START_MS
-from one_node import Maker, OneNode, nodes_in
+from one_node import Maker, OneNode, nodes_in, open_replica
 
+from delayd.bus import Headers
 from delayd.client.outcomes import verdict_of
+from delayd.node.delivery.step_sizing import StepSizing
 from replication.settings import SERIES_RULES
 
 TOLD = [("delayd-receipt", b"yes")]
@@ -92,7 +94,55 @@ def test_older_rules_store_what_older_releases_do(make: Maker) -> None:
     """Rules: forecast-advice"""
     node = make("orders", "bills", rules_version=SERIES_RULES)
     fill(node, LATER_MS)
+    node.ingest()
+    [reply] = node.replica.wheel.pending_replies([0])
+    [stored] = node.replica.wheel.read([reply])
+    assert len(stored.body) == 2
     assert forecasts(node) == [(None, None, None)]
+
+
+def test_a_successor_says_it_by_its_own_count_and_rate(make: Maker, tmp_path: Path) -> None:
+    """Rules: forecast-advice. It reads the reply from its disk; the first master told nobody."""
+    node = make("orders", "bills")
+    node.step_sizing.succeeded(1_000, 1_000)
+    fill(node, LATER_MS - LATER_MS % 1_000)
+    node.ingest()
+    assert node.replica.checkpoint()
+    node.replica.close()
+    node.send("orders", LATER_MS)
+    node.replica = open_replica(tmp_path / "0", node.settings)
+    node.step_sizing = StepSizing(1_000, 1_000)
+    assert forecasts(node) == [(11, 1_000, None)]
+
+
+def test_a_far_hour_does_not_count_what_was_cancelled_since(make: Maker) -> None:
+    node = make("orders")
+    node.send("orders", FAR_MS, id="a", more=TOLD)
+    node.send("orders", id="a", op="cancel")
+    assert forecasts(node)[:1] == [(0, 3_600_000, None)]
+
+
+def test_what_was_far_is_counted_when_it_is_near(make: Maker) -> None:
+    node = make("orders")
+    node.send("orders", FAR_MS)
+    node.ingest()
+    node.step()
+    node.clock.now_ms = FAR_MS - 60_000
+    node.send("orders", FAR_MS, more=TOLD)
+    assert forecasts(node)[0][0] == 2
+
+
+def test_a_series_and_a_local_time_have_none(make: Maker) -> None:
+    node = make("orders")
+    for asked in ([("delayd-cron", b"0 9 * * *")], [("delayd-due", b"2026-08-28T09:00")]):
+        headers: Headers = [("delayd-topic", b"orders"), ("delayd-zone", b"UTC"), *TOLD, *asked]
+        node.kafka.append(node.settings.buffer.name, 0, None, b"v", headers)
+    node.ingest()
+    for _ in range(4):
+        node.step()
+    said = [json.loads(record.value or b"") for record in node.read("delayd-receipts")]
+    assert [each["verdict"] for each in said] == ["scheduled", "scheduled"]
+    assert not [name for each in said for name in each if name.startswith("forecast_")]
 
 
 def test_clients_read_it_and_miss_it(make: Maker) -> None:
