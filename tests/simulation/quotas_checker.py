@@ -105,7 +105,8 @@ class QuotasChecker:
                 assert said.partition not in group, said
                 group[said.partition] = said
         quotas: dict[str, list[int]] = {}
-        known_ms: dict[tuple[str, int, int], int] = {}
+        known_ms: dict[str, tuple[int, int]] = {}
+        """By topic: the term that counts, and since when."""
         for index, step in enumerate(self._judge.steps):
             before = self._judge.steps[index - 1].offsets if index else [0] * len(step.offsets)
             was = quotas
@@ -140,9 +141,14 @@ class QuotasChecker:
                     assert len(written) == len(step.offsets), f"{where}: {topic} {written}"
                 if written:
                     self._check_gate(where, topic, index, written, now)
-                if now is not None and now[5]:
+                if now is None or not now[5]:
+                    known_ms.pop(topic, None)
+                else:
+                    # Another rate is counted by what was counted for the one before.
                     term, now_ms = step.fields["term"], step.fields["now_ms"]
-                    since_ms = known_ms.setdefault((topic, term, now[2]), now_ms)
+                    if known_ms.get(topic, (term, 0))[0] != term:
+                        del known_ms[topic]
+                    since_ms = known_ms.setdefault(topic, (term, now_ms))[1]
                     self._check_taken(where, topic, index, written, now, since_ms, counts)
             if index and quotas:
                 self.seen["handed on"] += (

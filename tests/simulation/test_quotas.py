@@ -5,6 +5,7 @@ Source: docs/design/quotas.md.
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from seeded_tests import parametrize_seeds, well
@@ -34,8 +35,10 @@ def test_a_cluster_keeps_every_promise_though_its_targets_are_limited(seed: int)
 def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
     """A simulation in which nothing is refused proves nothing."""
     seen, faults = Counter[str](), Counter[str]()
-    for seed in range(2, 10):
-        world = World(seed, tmp_path / str(seed), quotas=True)
+    # Without faults a term lasts for long enough to count all that a rate counts.
+    for number, seed in enumerate((1, 2, *range(2, 8))):
+        kinds: dict[str, Any] = {"kinds": ()} if number < 2 else {}
+        world = World(seed, tmp_path / str(number), quotas=True, **kinds)
         try:
             with capture_logs():
                 world.run()

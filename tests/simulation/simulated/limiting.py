@@ -49,9 +49,12 @@ class Limiters:
                 self._chance.choice(acts)()
 
     def _limit(self) -> None:
-        max_pending, rate = self._chance.choice([1, 2, 5, 12, 30]), self._chance.choice([1, 2, 5])
-        limits = self._chance.choice([(max_pending, 0), (0, rate), (max_pending, rate)])
+        max_pending, rate = self._chance.choice([1, 2, 5, 12, 30]), self._chance.choice([1, 1, 2])
+        limits = self._chance.choice([(max_pending, 0), (0, rate), (0, 1), (max_pending, rate)])
         order = self._order(*limits)
+        if limits == (0, 1):
+            # Of one topic, so that it stands until there were too many requests.
+            order = order._replace(topic=self._topics[0])
         self._weather.inject(
             LIMIT, f"{order.topic} to {order.max_pending} and {order.rate} a second"
         )
