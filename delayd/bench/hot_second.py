@@ -17,11 +17,10 @@ from delayd.bench.process_costs import MemoryPeak, tree_cpu_s, tree_memory
 from delayd.bench.reading import reading, received
 from delayd.bench.receipts import Receipts
 from delayd.bench.sending import fill, lead_ms
-from replication.rank import lane_of
+from replication.rank import SLOT_MS, lane_of
 from replication.settings import LANES
 
 NODES: Final = 3
-SECOND_MS: Final = 1000
 BESIDE_RATE: Final = 100
 BESIDE_MS: Final = 10_000
 """How long the other lane has messages, from two seconds before the hot second on."""
@@ -51,7 +50,7 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
     with running(context.brokers, NODES) as nodes:
         kafka, count = context.brokers.client, context.sizes.messages
         at_ms = _second_after(nodes.clock.wall_ms() + patience * lead_ms(NODES * count))
-        hot = shuffled(nodes.create_target(), count, at_ms, SECOND_MS)
+        hot = shuffled(nodes.create_target(), count, at_ms, SLOT_MS)
         beside = Load(
             _other_lane(nodes, hot.target),
             BESIDE_RATE * BESIDE_MS // 1000,
@@ -79,7 +78,7 @@ def _play(context: Context, measured: Measured, patience: int) -> None:
             for name in nodes.names
         }
         again_ms = _second_after(nodes.clock.wall_ms() + BARE_LEAD_MS + count // 100)
-        again = shuffled(nodes.create_target(), count, again_ms, SECOND_MS)
+        again = shuffled(nodes.create_target(), count, again_ms, SLOT_MS)
         bare, bare_cpu_ms = play_bare(context, again)
         p50, p99, last = found.quantiles_ms(500, 990, 1000)
         bare_p50, bare_p99, bare_last = bare.quantiles_ms(500, 990, 1000)
@@ -139,7 +138,7 @@ def play_bare(context: Context, load: Load) -> tuple[Receipts, float]:
 
 
 def _second_after(at_ms: int) -> int:
-    return at_ms - at_ms % SECOND_MS + SECOND_MS
+    return at_ms - at_ms % SLOT_MS + SLOT_MS
 
 
 def _other_lane(nodes: BenchNodes, target: str) -> str:

@@ -68,8 +68,9 @@ def set_limit(
     """
     if max_pending is None and rate is None:
         raise ConfigError("no limit is named", remedy="give --max-pending, --rate, or both")
+    requests_per_s = None if rate is None else _rate_of(rate)
     there = ordered_at(bootstrap, cluster_key, cluster, prefix, config, timeout_s)
-    _show(topic, change_quota(there, topic, max_pending, _rate_of(rate)), as_json)
+    _show(topic, change_quota(there, topic, max_pending, requests_per_s), as_json)
 
 
 @app.command("clear")
@@ -124,14 +125,15 @@ def list_limits(
     Console().print(table)
 
 
-def _rate_of(text: str | None) -> int | None:
-    """Return a rate in requests a second: `100/s` or `100`."""
-    if text is None:
-        return None
+def _rate_of(text: str) -> int:
+    """Return a rate in requests a second: `100/s` or `100`. Raises typer.BadParameter, which ends
+    the command with the exit code of a wrong usage, before anything is asked of a cluster."""
     number = number_of(text.removesuffix("/s"))
     if number is None or number > RATE_MAX:
-        raise ConfigError(
-            f"{text} is no rate", remedy=f"give requests a second, 1/s to {RATE_MAX}/s, 0 for none"
+        raise typer.BadParameter(
+            f"{text[:80]!a} is no rate: give requests a second as N/s or N, a whole number from 1"
+            f" to {RATE_MAX}; 0 ends the limit",
+            param_hint="--rate",
         )
     return number
 

@@ -27,6 +27,7 @@ from delayd.dev.parts import Kind, LocalClusterError, State
 from delayd.errors import KafkaUnreachableError
 from delayd.runtime.clock import SystemClock
 from delayd.runtime.virtual_time import VirtualTime
+from replication.rank import SLOT_MS
 
 ADVANCE_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.02
@@ -35,7 +36,6 @@ QUIET_MS: Final = 1_000
 work."""
 KAFKA_TIMEOUT_MS: Final = 5_000
 PREFIX: Final = "delayd-"
-SECOND_MS: Final = 1_000
 HOUR_MS: Final = 3_600_000
 PAGE: Final = 1_000
 GOAL_MS_MAX: Final = 253_370_764_800_000
@@ -77,7 +77,7 @@ def advance(
         return f"it is {text_of(virtual.now_ms())} in the cluster, and is to be {text_of(goal_ms)}"
 
     def going_on() -> str:
-        left_s = max(1, -((virtual.now_ms() - goal_ms) // SECOND_MS))
+        left_s = max(1, -((virtual.now_ms() - goal_ms) // 1000))
         return command(f"advance {left_s}s{' --at-once' if at_once else ''}")
 
     try:
@@ -116,7 +116,7 @@ def goal_of(now_ms: int, by_ms: int) -> int:
 
 def end_of_second(due_ms: int, goal_ms: int) -> int:
     """Return where the clock stops for something due then: all of its second goes out together."""
-    return min(goal_ms, due_ms - due_ms % SECOND_MS + SECOND_MS - 1)
+    return min(goal_ms, due_ms - due_ms % SLOT_MS + SLOT_MS - 1)
 
 
 def text_of(at_ms: int) -> str:

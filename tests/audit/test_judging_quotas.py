@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 from audited import Tables, fates, findings_of, frontier_of, others_of, tables_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plans import Plan
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from world import START_MS, World
 from written import LIMITS, History, Written
 
+from delayd.audit.judging.quota_rates import counted_seconds
 from delayd.bus import Headers
 from delayd.request import quota_record
 from delayd.request.quotas import gate_record
-from replication.quotas import PENDING, RATE, Gate, QuotaOrder
+from replication.quotas import PENDING, RATE, Gate, Quota, QuotaOrder, rate_seconds
 
 COUNT = 40
 QUOTA = 6
@@ -197,9 +201,9 @@ SPAN_MS = 26_000
 RATE_GIVEN = 1
 
 
-def paced(takeovers: Mapping[int, int] | None = None) -> History:
+def paced(takeovers: Mapping[int, int] | None = None, again_ms: int | None = None) -> History:
     """A rate that is set, and ended at last, with more messages than it allows, and some under an
-    id that are sent twice."""
+    id that are sent twice. `again_ms`: when the same rate is ordered once more."""
     end_ms, cut_ms = START_MS + SPAN_MS + 4_000, START_MS + SPAN_MS + 2_000
     world = World(end_ms=end_ms, cut_ms=cut_ms, takeovers=takeovers or {})
     plan = Plan(world)
@@ -211,6 +215,8 @@ def paced(takeovers: Mapping[int, int] | None = None) -> History:
             plan.named("named", at_ms, f"id-{number // 8}", at_ms + 2_000)
         plan.schedule("mails", at_ms, at_ms + 2_000, topic="mails")
     ordered(world, 500, 0, rate=RATE_GIVEN)
+    if again_ms is not None:
+        ordered(world, again_ms, 0, rate=RATE_GIVEN)
     ordered(world, SPAN_MS, 0)
     return world.run()
 
@@ -222,10 +228,9 @@ def rate_tables(spark: SparkSession) -> Tables:
 
 def restate(each: Written, **fields: int) -> None:
     """Let a step say something else of the rate."""
-    places = {"full_ms": 3, "rate": 5, "taken": 6, "over": 7}
     said = stated(each)
     for name, value in fields.items():
-        said["quotas"]["orders"][places[name]] = value
+        said["quotas"]["orders"][Quota._fields.index(name)] = value
     each.value = json.dumps(said, separators=(",", ":")).encode()
 
 
@@ -265,20 +270,54 @@ def test_rates_that_are_not_as_ordered_or_counted_are_found(rate_tables: Tables)
         assert any(text in row.reason for row in found), (text, found)
 
 
+def last_in(history: History, second: int) -> Written:
+    """Return the last step of this second, from the start."""
+    steps = [(each, (stated(each)["now_ms"] - START_MS) // 1000) for each in history.frontier]
+    return [each for each, its_second in steps if its_second == second][-1]
+
+
+def fewer_found(spark: SparkSession, history: History) -> list[str]:
+    rows = frontier_of(tables_of(spark, history), history)
+    return [row.reason for row in rows if "fewer than the log has" in row.reason]
+
+
 def test_the_first_record_of_a_term_counts_nothing_yet(spark: SparkSession) -> None:
-    """Its clock is that of its predecessor: what came since then its master need not know."""
-    history = paced({0: 15_000})
-    step = next(
-        each
-        for each in reversed(history.frontier)
-        if (stated(each)["now_ms"] - START_MS) // 1000 == 25
-    )
+    """Its clock is that of its predecessor: what came since then its master need not know. A second
+    later its master has counted for a window."""
+    history = paced({0: 14_000})
+    step = last_in(history, 24)
     term = stated(step)["term"]
     first = next(each for each in history.frontier if stated(each)["term"] == term)
-    assert stated(first)["now_ms"] == START_MS + 15_000
+    assert stated(first)["now_ms"] == START_MS + 14_000
     restate(step, taken=1)
-    reasons = [row.reason for row in frontier_of(tables_of(spark, history), history)]
-    assert not [reason for reason in reasons if "fewer than the log has" in reason], reasons
+    assert fewer_found(spark, history) == []
+    restate(last_in(history, 25), taken=0)
+    assert len(fewer_found(spark, history)) == 1
+
+
+def test_the_step_that_obeys_an_order_counts_nothing_by_it_yet(spark: SparkSession) -> None:
+    """It is committed before its master counts for the order: what comes in between it need not
+    know."""
+    history = paced(again_ms=15_000)
+    step = last_in(history, 25)
+    order = stated(step)["quotas"]["orders"][2]
+    steps = [stated(each) for each in history.frontier if "quotas" in stated(each)]
+    first = next(said for said in steps if said["quotas"]["orders"][2] == order)
+    assert first["now_ms"] == START_MS + 15_000
+    restate(step, taken=1)
+    assert fewer_found(spark, history) == []
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.integers(0, 10**14), min_size=1, max_size=200))
+def test_the_audit_counts_in_the_seconds_in_which_a_step_does(
+    spark: SparkSession, nows_ms: list[int]
+) -> None:
+    """The window is written twice, for a step and for a column: both name the same seconds."""
+    edges = [second * 1_000 + off for second in (0, 9, 10, 1_785_000_000) for off in (0, 1, 999)]
+    rows = spark.createDataFrame([(now_ms,) for now_ms in (*nows_ms, *edges)], "now_ms bigint")
+    counted = rows.select("now_ms", counted_seconds(F.col("now_ms")).alias("seconds")).collect()
+    assert [row.seconds for row in counted] == [[*rate_seconds(row.now_ms)] for row in counted]
 
 
 def test_a_gate_by_a_rate_that_the_log_does_not_justify_is_found(spark: SparkSession) -> None:

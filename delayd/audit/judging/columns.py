@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from delayd.audit.judging.faults import Fault
 from delayd.audit.tables import FINDINGS
 from replication.frontier import Frontier
+from replication.quotas import Quota
 from replication.rules import Rules
 from replication.settings import STEADY_RULES
 
@@ -42,6 +43,12 @@ def column(named: ColumnOrName) -> Column:
 def is_true(condition: Column) -> Column:
     """Return the condition, False where it is null."""
     return F.coalesce(condition, F.lit(False))
+
+
+def quota_field(name: str, quota: ColumnOrName = "quota") -> Column:
+    """Return a field of `replication.quotas.Quota` by its name, of an array of its numbers as
+    frontier records have it."""
+    return F.get(column(quota), F.lit(Quota._fields.index(name)))
 
 
 def source_text(partition: ColumnOrName = "partition", offset: ColumnOrName = "offset") -> Column:

@@ -14,12 +14,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds, LoggedQuota
-from delayd.audit.judging.columns import is_true
+from delayd.audit.judging.columns import is_true, quota_field
 from replication.quotas import RATE_AHEAD_S, RATE_WINDOW_S, SECOND_MS
 
 STEPS_MAX: Final = 500
 """Steps that are judged, of all targets: the last ones, of each second and with each gate."""
 _SCHEMA: Final = "about string, at_ms bigint, gates array<bigint>"
+
+
+def counted_seconds(now_ms: Column) -> Column:
+    """Return the seconds since 1970 in whose append times a step at `now_ms` counts requests, as an
+    array: `replication.quotas.rate_seconds` of a column."""
+    since = F.floor(now_ms / SECOND_MS) - (RATE_WINDOW_S - 1)
+    return F.sequence(since, since + (RATE_WINDOW_S - 1 + RATE_AHEAD_S))
 
 
 def wrong_rates(
@@ -28,8 +35,7 @@ def wrong_rates(
     """Return the steps whose count of requests is not what was taken: offset, topic, why, text.
     `adding`: the requests that count."""
     wanted = _judged_steps(steps, bounds)
-    since = F.floor(F.col("now_ms") / SECOND_MS) - (RATE_WINDOW_S - 1)
-    seconds = F.sequence(since, since + (RATE_WINDOW_S - 1 + RATE_AHEAD_S))
+    seconds = counted_seconds(F.col("now_ms"))
     exploded = wanted.select("*", F.explode(seconds).alias("second"))
     asked = logged.where(F.col("op").isin(*adding) & F.col("topic").isNotNull()).select(
         F.col("partition").alias("m_partition"),
@@ -48,7 +54,7 @@ def wrong_rates(
     )
     judged = wanted.join(counted, of_step, "left").fillna(0, ["least", "most"])
     is_trimmed = F.lit(any(bounds.buffer_starts))
-    since_ms = since * SECOND_MS
+    since_ms = F.get(seconds, F.lit(0)) * SECOND_MS
     is_known = (since_ms - SECOND_MS >= F.col("known_ms")) & ~F.col("stands")
     why = F.when(is_known & (F.col("taken") < F.col("least")), "fewer").when(
         F.col("gates").isNotNull() & ~is_trimmed & (F.col("taken") > F.col("most")), "more"
@@ -69,11 +75,11 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
         *("offset", "step", "term", "now_ms", "offsets", "old"),
         is_true(stands[0] & stands[1]).alias("stands"),
         F.explode("quotas").alias("topic", "quota"),
-    ).where(_of("quota", 5) > 0)
-    told = named.withColumns({"taken": _of("quota", 6), "order": _of("quota", 2)})
+    ).where(quota_field("rate") > 0)
+    told = named.withColumns({"taken": quota_field("taken"), "order": quota_field("offset")})
     # The first record of a term has its predecessor's clock, and a step that obeys an order is
     # committed before anything is counted for that.
-    last_order = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
+    last_order = quota_field("offset", F.try_element_at(F.col("old.quotas"), F.col("topic")))
     goes_on = is_true((F.col("old.term") == F.col("term")) & (last_order == F.col("order")))
     of_order = Window.partitionBy("topic", "term", "order")
     of_second = Window.partitionBy("topic", F.floor(F.col("now_ms") / SECOND_MS))
@@ -101,7 +107,3 @@ def _gates(bounds: Bounds) -> list[tuple[str, int, list[int]]]:
         for (topic, at_ms), places in written.items()
         if len(places) == bounds.settings.partitions
     ]
-
-
-def _of(column: str, place: int) -> Column:
-    return F.get(column, F.lit(place))

@@ -16,7 +16,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds, LoggedQuota
-from delayd.audit.judging.columns import PLACE, findings, is_true, source_text, table_of
+from delayd.audit.judging.columns import (
+    PLACE,
+    findings,
+    is_true,
+    quota_field,
+    source_text,
+    table_of,
+)
 from delayd.audit.judging.faults import Fault
 from delayd.audit.judging.links import cursor_in
 from delayd.audit.judging.quota_rates import wrong_rates
@@ -204,7 +211,7 @@ def _found(rows: DataFrame, why: Column, text: Column) -> DataFrame:
 def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     """Return quotas that the order which they name does not set."""
     orders = F.broadcast(said.where("kind = 'limit'"))
-    max_pending, at, rate = (F.get("quota", F.lit(n)) for n in (0, 2, 5))
+    max_pending, at, rate = map(quota_field, ("max_pending", "offset", "rate"))
     joined = named.join(orders, (F.col("about") == F.col("topic")) & (F.col("at") == at), "left")
     home = F.pmod(F.crc32(F.col("topic").cast("binary")), F.lit(bounds.settings.partitions))
     starts = F.array(*map(F.lit, bounds.buffer_starts))
@@ -250,14 +257,14 @@ def _of_missing(steps: DataFrame, said: DataFrame) -> DataFrame:
 
 def _of_states(named: DataFrame) -> DataFrame:
     """Return steps by whose own count a target is full that is not, or the reverse."""
-    most, pending, full_ms = (F.get("quota", F.lit(n)) for n in (0, 1, 3))
-    rate, taken, over = (F.get("quota", F.lit(n)) for n in (5, 6, 7))
+    most, pending, full_ms = map(quota_field, ("max_pending", "pending", "full_ms"))
+    rate, taken, over = map(quota_field, ("rate", "taken", "over"))
     limits = ((PENDING, most, pending), (RATE, rate * RATE_WINDOW_S, taken))
     # An order that this step passes counts from the next one on.
-    before = F.get(F.try_element_at(F.col("old.quotas"), F.col("topic")), F.lit(2))
+    before = quota_field("offset", F.try_element_at(F.col("old.quotas"), F.col("topic")))
     # A step that stands still counts nothing: the first of a term, for one.
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
-    is_known = before.eqNullSafe(F.get("quota", F.lit(2))) & ~(stands[0] & stands[1])
+    is_known = before.eqNullSafe(quota_field("offset")) & ~(stands[0] & stands[1])
     why = F.when((full_ms > 0) != (over > 0), "full by no limit, or open over one")
     for limit, allowed, used in limits:
         is_over = over.bitwiseAND(F.lit(limit).cast("bigint")) > 0
@@ -286,7 +293,7 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     rows = [(*gate, len(places), max(places.values())) for gate, places in written.items()]
     gates = F.broadcast(table_of(spark, GATES, rows))
     quota = F.try_element_at("quotas", F.col("about"))
-    pending, taken, over = (F.get(quota, F.lit(n)) for n in (1, 6, 7))
+    pending, taken, over = (quota_field(name, quota) for name in ("pending", "taken", "over"))
     is_pending = over.bitwiseAND(F.lit(PENDING).cast("bigint")) > 0
     is_so = (
         F.when(F.col("kind") == "full", is_pending)

@@ -16,7 +16,7 @@ from recoveries import MINUTE_MS, Lost, cluster_in
 
 from delayd.request import RequestLimits, order_record, quota_record
 from replication.holds import Order
-from replication.quotas import QuotaOrder
+from replication.quotas import RATE, Quota, QuotaOrder
 from replication.record import decode
 
 SEEDS = [*((seed, 1) for seed in range(10)), *((10 + n, 2 + n % 2) for n in range(8))]
@@ -168,9 +168,9 @@ def test_pauses_are_recovered(tmp_path: Path, make: Maker) -> None:
     assert lost.arrived()["waits"] == 1
 
 
-def limited(lost: Lost, topic: str, max_pending: int) -> None:
+def limited(lost: Lost, topic: str, max_pending: int, rate: int = 0) -> None:
     limits = RequestLimits.of(lost.node.settings, CLUSTER_KEY.encode())
-    written = quota_record(QuotaOrder(topic, lost.node.clock.now_ms, max_pending), limits)
+    written = quota_record(QuotaOrder(topic, lost.node.clock.now_ms, max_pending, rate), limits)
     lost.node.kafka.append("delayd-buffer", written.partition, None, None, written.headers)
 
 
@@ -201,6 +201,42 @@ def test_quotas_are_recovered(tmp_path: Path, make: Maker) -> None:
     arrived = lost.arrived()
     assert [arrived[f"waits-{number}"] for number in range(3)] == [1, 1, 0]
     assert not decode(lost.node.read("delayd-frontier")[-1].value or b"").quotas["orders"].is_full
+
+
+def test_a_topic_that_was_shut_by_its_rate_is_shut_until_the_successor_opens_it(
+    tmp_path: Path, make: Maker
+) -> None:
+    """Docs/design/quotas.md, "What else knows quotas": the last gate says by which limit."""
+    lost = cluster_in(tmp_path, make)
+    limited(lost, "orders", 0, rate=1)
+    lost.go_on(1_000)
+    lost.checkpoint()
+    for number in range(12):
+        lost.send(f"waits-{number}", 20 * MINUTE_MS)
+    lost.go_on(100)
+    lost.send("refused", 20 * MINUTE_MS)
+    lost.go_on(100)
+
+    def quota() -> Quota:
+        return decode(lost.node.read("delayd-frontier")[-1].value or b"").quotas["orders"]
+
+    before = quota()
+    assert before.over == RATE and before.is_full
+    lost.die()
+    lost.lose()
+    lost.recover(takes_doubles=True)
+    found = quota()
+    assert (found.rate, found.over, found.offset) == (1, RATE, before.offset) and found.is_full
+    lost.send("refused-too", 20 * MINUTE_MS)
+    lost.start()
+    lost.go_on(11_000, 11)
+    assert not quota().is_full
+    lost.send("taken", 20 * MINUTE_MS)
+    for _ in range(11):
+        lost.go_on(2 * MINUTE_MS, 4)
+    arrived = lost.arrived()
+    assert [arrived[f"waits-{number}"] for number in range(12)] == [1] * 12
+    assert (arrived["refused"], arrived["refused-too"], arrived["taken"]) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("is_passed", [True, False])

@@ -16,7 +16,7 @@ from delayd.cluster.frontier_log import SeenFrontier
 from delayd.commands import cli
 from delayd.commands.move.source import Message, Source
 from delayd.errors import ConfigError, CorruptionError, VirtualClusterError
-from delayd.runtime.virtual_time import VARIABLE
+from delayd.runtime.virtual_time import VARIABLE, VirtualTime
 from delayd.wheel.stopped import locked, open_stopped
 
 LAST = MESSAGES + CANCELS
@@ -125,7 +125,7 @@ def test_a_wheel_whose_time_is_of_another_kind_is_refused(
     directory = stopped(tmp_path / "data", at=at)
     with pytest.raises(VirtualClusterError, match="virtual clock"):
         found(directory, at)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "time"))
+    monkeypatch.setenv(VARIABLE, str(VirtualTime.create(tmp_path / "time").file))
     assert found(directory, at)
     real = stopped(tmp_path / "real")
     with pytest.raises(VirtualClusterError, match=f"unset {VARIABLE}"):

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import delayd
+from delayd.client.outcomes import Verdict
 from delayd.errors import ConfigError
 from delayd.testing import InMemoryDelayd, fixtures
+from replication.quotas import RATE_MAX
 
 in_memory_delayd = fixtures.in_memory_delayd
 START = datetime(2027, 1, 31, 9, tzinfo=UTC)
@@ -281,3 +283,29 @@ def test_a_target_is_limited(kit: InMemoryDelayd) -> None:
     assert len(kit.delivered("orders")) == 8
     with pytest.raises(ConfigError, match="at least 1"):
         kit.limit("orders", -1)
+
+
+def test_the_requests_a_second_for_a_target_are_limited(kit: InMemoryDelayd) -> None:
+    """As a mean of ten seconds: of a rate of 2, the 21st at once is one too many."""
+    client = kit.client()
+
+    def asked(name: str) -> Verdict:
+        return client.schedule("orders", b"v", in_="1h", id=name, wait=True)
+
+    kit.limit("orders", rate=2)
+    told = [asked(f"id-{number}") for number in range(21)]
+    assert [each.verdict for each in told] == ["scheduled"] * 20 + ["over-quota"]
+    assert "2 requests a second are taken for orders" in told[-1].detail
+    assert client.schedule("bills", b"v", in_="1h", id="b", wait=True).verdict == "scheduled"
+    assert client.cancel("id-0").verdict == "cancelled"
+    kit.clock.advance("11s")
+    assert asked("later").verdict == "scheduled"
+    kit.limit("orders", rate=2, max_pending=20)
+    assert "20 messages may be pending for orders" in asked("both").detail
+    kit.limit("orders")
+    assert {asked(f"free-{number}").verdict for number in range(30)} == {"scheduled"}
+    kit.clock.advance("2h")
+    assert len(kit.delivered("orders")) == 50 and len(kit.dead()) == 2
+    for rate in (-1, RATE_MAX + 1):
+        with pytest.raises(ConfigError):
+            kit.limit("orders", rate=rate)
