@@ -73,8 +73,8 @@ LATER: Final = frozenset({"delivered", "dead", "expired", "ended"})
 """Verdicts of later receipts with the same source: what became of the message."""
 
 
-_OPTIONAL: Final = ("old_due_ms", "forecast_messages", "forecast_span_ms", "forecast_late_ms")
-"""Fields that only some receipts have, and those of older releases never."""
+_FORECAST: Final = ("forecast_messages", "forecast_span_ms", "forecast_late_ms")
+"""Advice: what cannot be read of it is left out."""
 
 
 def verdict_of(value: bytes | None) -> Verdict | None:
@@ -88,8 +88,13 @@ def verdict_of(value: bytes | None) -> Verdict | None:
             at_ms=int(fields["at_ms"]),
             detail=str(fields["detail"] or ""),
             source=str(fields["source"]),
-            **{name: int(fields[name]) for name in _OPTIONAL if fields.get(name) is not None},
+            old_due_ms=None if fields.get("old_due_ms") is None else int(fields["old_due_ms"]),
+            **{name: fields[name] for name in _FORECAST if _is_count(fields.get(name))},
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None  # an infinite number and a thousand brackets raise the last two
     return None if verdict.verdict in LATER else verdict
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0

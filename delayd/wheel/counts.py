@@ -146,6 +146,14 @@ class PendingCounts:
         thread may call it."""
         return self.hours.get(hour, {}).get(self._name(topic), 0)
 
+    def pending_in_hour(self, hour: int) -> int:
+        """Return how many messages are pending in an hour. Any thread may call it."""
+        return sum([*self.hours.get(hour, {}).values()])
+
+    def is_named(self, topic: str) -> bool:
+        """Return whether messages of this topic are counted by its name, from now on."""
+        return self._name(topic) == topic != OTHER
+
     def pending_from(self, slots: Mapping[str, int], kills: Killed) -> dict[str, int]:
         """Return how many messages of each of these topics are pending in its slot here and in
         later ones. What still lies in the file of a passed hour counts."""

@@ -21,6 +21,11 @@ BAD: tuple[dict[str, Any], ...] = (
     {"forecast_messages": 7, "forecast_span_ms": 60_000},
     {"forecast_messages": 7, "forecast_span_ms": 1_000, "forecast_late_ms": -1},
     {"forecast_messages": 7, "forecast_span_ms": 1_000, "verdict": "cancelled"},
+    {"forecast_messages": "many"},
+    {"forecast_messages": "many", "forecast_span_ms": {}, "forecast_late_ms": [1]},
+    {"forecast_messages": 7, "forecast_span_ms": 1_000, "forecast_late_ms": "soon"},
+    {"forecast_messages": 7, "forecast_span_ms": 1_000, "forecast_late_ms": 12.5},
+    {"forecast_messages": 10**30, "forecast_span_ms": 1_000},
 )
 
 

@@ -30,7 +30,7 @@ _OF_DELIVERIES: Final = (
 _TOLD: Final = (
     "id string, verdict string, op string, source string, killed array<string>, due_ms bigint,"
     " at_ms bigint, detail string,"
-    " forecast_messages bigint, forecast_span_ms bigint, forecast_late_ms bigint"
+    " forecast_messages string, forecast_span_ms string, forecast_late_ms string"
 )
 
 
@@ -70,13 +70,14 @@ def receipts_of(records: DataFrame) -> DataFrame:
         is_whole &= told[name].isNotNull()
     is_of_key = told["id"].cast("binary").eqNullSafe(F.col("key"))
     of_forecast = ("forecast_messages", "forecast_span_ms", "forecast_late_ms")
-    messages, span_ms, late_ms = (told[name] for name in of_forecast)
+    texts = [told[name] for name in of_forecast]
+    messages, span_ms, late_ms = map(whole_number, texts)
     # Advice, by what one node has counted and measured: its form is judged, and no figure.
-    is_late = late_ms.isNull() | ((late_ms >= 0) & (span_ms == SLOT_MS))
-    is_forecast = F.coalesce(messages, span_ms, late_ms).isNull() | is_true(
+    is_late = texts[2].isNull() | (late_ms.isNotNull() & (span_ms == SLOT_MS))
+    is_forecast = F.coalesce(*texts).isNull() | is_true(
         (told["verdict"] == "scheduled")
         & told["op"].isin("schedule", "redrive")
-        & (messages >= 0)
+        & messages.isNotNull()
         & span_ms.isin(SLOT_MS, HOUR_MS)
         & is_late
     )

@@ -1,12 +1,13 @@
 """What a receipt `scheduled` says of the second in which its message is due.
 
     span 1 s    the hour of the message is near, and split or indexed: messages due in that second.
-                Those that were cancelled since they were stored count too
+                Those that were killed since they were stored count too, but never more than are
+                pending in the hour
     span 1 h    the hour is far: messages pending in that hour; nothing is said of lateness
 
 Messages are counted on this node when the step writes the receipt, the message itself among them
-unless it was cancelled by then and lies in a far hour: of its target, or of all further targets
-together if the wheel counts it as one of those.
+unless it was cancelled by then: of its target, or of all further targets together if the wheel
+counts it as one of those. Of these nobody knows how many wait for the target's own rate.
 
     lateness = max((all of the second - 1) / (measured rate * shards),
                    (those of the target - 1) / the target's rate_max)
@@ -46,9 +47,11 @@ class Forecasts:
         whole_below = self._wheel.whole_below
         if slot >= (near_slot if whole_below is None else min(near_slot, whole_below)):
             return Forecast(counts.pending_of(hour_of(slot), message.topic), HOUR_MS)
-        count = counts.due_of(slot, message.topic)
-        limit = self._rates.get(message.topic)
+        hour = hour_of(slot)
+        count = min(counts.due_of(slot, message.topic), counts.pending_of(hour, message.topic))
+        limit = self._rates.get(message.topic) if counts.is_named(message.topic) else None
         lates_ms = [(count - 1) * 1000 // limit] if limit else []
         if self._rate:
-            lates_ms.append((counts.due_in(slot) - 1) * 1000 // self._rate)
+            due = min(counts.due_in(slot), counts.pending_in_hour(hour))
+            lates_ms.append((due - 1) * 1000 // self._rate)
         return Forecast(count, SLOT_MS, max(0, *lates_ms) if lates_ms else None)

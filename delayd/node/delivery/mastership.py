@@ -277,7 +277,8 @@ class Mastership:
         self._quarantine.note_committed(self._clock.monotonic_ms(), writer.sent)
         for topic, turned_away in writer.turned_away.items():
             self._targets.failures.turned_away(topic, writer.now_ms, turned_away)
-        self._step_sizing.succeeded(self._clock.monotonic_ms() - begun_ms, writer.message_count)
+        took_ms, delivered = self._clock.monotonic_ms() - begun_ms, writer.fates[Fate.DELIVERED]
+        self._step_sizing.succeeded(took_ms, writer.message_count, delivered)
 
     def _lane_limits(self, now_ms: int) -> dict[int, int]:
         """Return by lane how many records a step may take, for the lanes that are limited."""

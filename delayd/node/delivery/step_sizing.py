@@ -20,7 +20,8 @@ BYTES_MIN = 64 * 1024
 
 
 MEASURED_MIN = 1_000
-"""A rate is measured by steps of so many records or more: smaller ones tell what a commit takes."""
+"""A rate is measured by steps of so many records or more, and by those that take too long: smaller
+ones tell what a commit takes."""
 
 
 class StepSizing:
@@ -34,13 +35,16 @@ class StepSizing:
 
     @property
     def measured_rate(self) -> int:
-        """Return how many records a second large steps deliver; 0 before the first one."""
+        """Return how many messages a second large steps deliver; 0 before the first one, and after
+        a failure."""
         return self._sent * 1000 // max(1, self._took_ms)
 
-    def succeeded(self, took_ms: int, records: int) -> None:
-        """Adapt to a step that was committed in that time."""
-        if records >= MEASURED_MIN:
-            self._sent = self._sent * 3 // 4 + records
+    def succeeded(self, took_ms: int, records: int, delivered: int) -> None:
+        """Adapt to a step that was committed in that time; so many of its records were messages
+        that it delivered. One that did mostly other things measures nothing."""
+        is_large = records >= MEASURED_MIN or took_ms > STEP_TARGET_MS
+        if is_large and delivered * 2 > records:
+            self._sent = self._sent * 3 // 4 + delivered
             self._took_ms = self._took_ms * 3 // 4 + took_ms
         limits = self.limits
         is_small = limits.records_max < RECORDS_SLOW or limits.bytes_max < BYTES_SLOW
@@ -55,6 +59,7 @@ class StepSizing:
     def failed(self) -> None:
         """Adapt to a failed step that held something: it may have been too much for the
         time-outs."""
+        self._sent, self._took_ms = 0, 0
         self._scale(1, 2, 1, BYTES_MIN)
 
     def _scale(self, up: int, down: int, records_min: int, bytes_min: int) -> None:

@@ -104,8 +104,8 @@ WISHES = (
         "the lateness of a second is that of all targets",
         "wishes.md#wishes",
         "delayd/node/delivery/forecast.py",
-        "(counts.due_in(slot) - 1)",
-        "(count - 1)",
+        "lates_ms.append((due - 1)",
+        "lates_ms.append((count - 1)",
         f"{FORECASTS}::test_the_lateness_is_that_of_all_targets_at_the_measured_rate",
     ),
 )
