@@ -109,7 +109,8 @@ def test_who_does_not_stop_is_not_waited_for_for_ever(sleeper: ProcessIdentity) 
 def test_a_clusters_processes_are_found_by_their_environment_alone(
     sleeper: ProcessIdentity, tmp_path: Path
 ) -> None:
-    assert processes_of(tmp_path) == {sleeper}
+    # The kernel shows the environment a moment after the program has begun.
+    assert wait_until(lambda: processes_of(tmp_path) == {sleeper}, TIMEOUT_MS, 2)
     assert processes_of(tmp_path / "other") == frozenset()
     assert processes_of(tmp_path.parent) == frozenset()
 
