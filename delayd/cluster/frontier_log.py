@@ -6,6 +6,7 @@ frontier, whoever wrote it: it is counted, logged and skipped.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import structlog
@@ -48,7 +49,8 @@ def joint_seen(parts: Sequence[SeenFrontier]) -> SeenFrontier:
     if any(part.record.settings.shards != len(parts) for part in parts):
         raise ShardsChangedError(
             f"the number of shards changes: there were {len(parts)}",
-            remedy="run this again in a moment",
+            remedy="run this again in a moment. If it stays so, a commit marker was lost: run "
+            "`delayd recover marker`",
         )
     if len(parts) == 1:
         return parts[0]
@@ -184,7 +186,8 @@ class FrontierLog:
             if waits <= 0:
                 raise KafkaUnreachableError(
                     f"{self._topic} could not be read up to offset {end} in {timeout_ms} ms",
-                    remedy="check the brokers and their transaction coordinator",
+                    remedy="check the brokers and their transaction coordinator. If they are well "
+                    "and it stays so, a commit marker was lost: run `delayd recover marker`",
                 )
 
     def stable_end(self, timeout_ms: int) -> int:
@@ -245,3 +248,19 @@ class FrontierLog:
                 remedy="run `delayd topics check`",
             )
         return ends[self.shard]
+
+
+def no_record(bus: Bus, topic: str, shard: int, timeout_ms: int) -> FrontierError:
+    """Return the error for a shard's partition of the frontier topic that holds no visible
+    record."""
+    with closing(FrontierLog(bus, topic, shard)) as log:
+        hangs = log.stable_end(timeout_ms) < log.high_watermark(timeout_ms)
+    if hangs:
+        return FrontierError(
+            f"the first record of {topic}/{shard} is not visible: a commit marker was lost",
+            remedy="run `delayd recover marker`; nothing was delivered",
+        )
+    return FrontierError(
+        f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
+        remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
+    )

@@ -12,7 +12,13 @@ from functools import partial
 from typing import NamedTuple
 
 from delayd.bus import Bus, Cluster, TopicState
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
+from delayd.cluster.frontier_log import (
+    FrontierLog,
+    SeenFrontier,
+    joint_seen,
+    no_record,
+    send_frontiers,
+)
 from delayd.cluster.time_kind import refuse_other_time
 from delayd.cluster.topic_checks import (
     CREATE_COMMAND,
@@ -48,6 +54,8 @@ from replication.settings import (
 )
 from replication.shards import first_of_shard
 
+CREATOR = "topics-create"
+"""The owner of a cluster's first frontier records."""
 MAX_DELAY_MS_DEFAULT = 40 * DAY_MS
 ID_MEMORY_MS = DAY_MS
 RECEIPTS_RETENTION_MS = 7 * DAY_MS
@@ -57,6 +65,9 @@ SETTLE_MS = 5_000
 """How long brokers may take to agree on topics that were just made."""
 SETTLE_POLL_MS = 50
 TIMEOUT_MS = 30_000
+
+FindFrontier = Callable[[Bus, str, int], SeenFrontier | None]
+"""Reads a frontier topic within so many ms."""
 
 
 class TopicNames(NamedTuple):
@@ -223,11 +234,7 @@ def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFro
             break
         pause.wait(SETTLE_POLL_MS / 1000)
     if len(found) < shards:
-        shard = parts.index(None)
-        raise FrontierError(
-            f"{topic}/{shard} holds no frontier record: that of shard {shard} was lost",
-            remedy="see docs/operations.md, 'A lost frontier'; nothing was delivered",
-        )
+        raise no_record(bus, topic, parts.index(None), timeout_ms)
     return joint_seen(found)
 
 
@@ -242,27 +249,31 @@ def read_frontier(
         return log.open(timeout_ms), log.read_to
 
 
-def load_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
+def load_settings(
+    bus: Bus, cluster: str, prefix: str, timeout_ms: int, find: FindFrontier = last_frontier
+) -> SeenFrontier:
     """Return the cluster's settings, checked against the topics as they are now.
 
     Raises what `read_settings` raises, and TopicMismatchError where a topic or a broker setting
     breaks the contract. Warnings (`Findings`) are nobody's reason to stop.
     """
-    seen = read_settings(bus, cluster, prefix, timeout_ms)
+    seen = read_settings(bus, cluster, prefix, timeout_ms, find)
     with closing(bus.cluster()) as kafka:
         _refuse_problems(check_topics(kafka, seen.record.settings, timeout_ms).broken)
     return seen
 
 
-def read_settings(bus: Bus, cluster: str, prefix: str, timeout_ms: int) -> SeenFrontier:
-    """Return the cluster's settings, whatever its topics are like now.
+def read_settings(
+    bus: Bus, cluster: str, prefix: str, timeout_ms: int, find: FindFrontier = last_frontier
+) -> SeenFrontier:
+    """Return the cluster's settings, whatever its topics are like now. `find` reads them.
 
     Raises NotInitialisedError where there is no frontier record, OtherClusterError if it is another
     cluster's, VirtualClusterError if its time is of the other kind than this program's,
     TopicMismatchError if this program does not know its rules.
     """
     names = topic_names(prefix)
-    seen = last_frontier(bus, names.frontier, timeout_ms)
+    seen = find(bus, names.frontier, timeout_ms)
     if seen is None:
         raise NotInitialisedError(
             f"{names.frontier} holds no frontier record: this cluster was never initialised, "
@@ -361,7 +372,7 @@ def _write_first_frontier(
 def _first_record(settings: Settings, shard: int) -> FrontierRecord:
     return FrontierRecord(
         frontier=first_of_shard(shard, settings.shards, settings.partitions, settings.lanes),
-        owner="topics-create",
+        owner=CREATOR,
         now_ms=0,
         counts=StepCounts(),
         digest=0,

@@ -12,6 +12,8 @@ KNOWN = "lost-markers.md#what-is-known"
 SOURCE = "lost-markers.md#what-is-done"
 SHARDS = "lost-markers.md#several-shards"
 OF_SHARDS = "tests/unit/commands/test_marker_shards.py"
+CHANGES = "lost-markers.md#a-change-of-all-shards"
+OF_CHANGES = "tests/unit/commands/test_marker_changes.py"
 
 MARKERS: tuple[Mutant, ...] = (
     one_edit(
@@ -200,9 +202,49 @@ MARKERS: tuple[Mutant, ...] = (
         "a change of all shards is not ended in one partition of the frontier topic by itself",
         SHARDS,
         DECIDING,
-        "    elif hanging and step.record is not None and _is_change(step.record, last):\n",
+        "    elif hanging and step.record is not None and is_change(step.record, last):\n",
         "    elif hanging and step.record is not None and last is None:\n",
         f"{OF_SHARDS}::test_a_change_of_all_shards_that_hangs_is_no_step_and_a_person_must_decide",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-commits-a-change-that-was-aborted",
+        "a change of all shards that was aborted in one partition is aborted in all",
+        CHANGES,
+        f"{FOLDER}/changes.py",
+        "        elif State.ABORTED in states:\n",
+        "        elif State.ABORTED in states and len(states) == 1:\n",
+        f"{OF_CHANGES}::test_all_shards_are_changed_or_none_is_wherever_the_tool_is_killed",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-commits-a-part-of-a-change",
+        "a change of all shards of which nothing is visible becomes so only if it is complete",
+        CHANGES,
+        f"{FOLDER}/changes.py",
+        "        return is_known and self.runs.keys() == ",
+        "        return is_known and self.runs.keys() <= ",
+        f"{OF_CHANGES}::test_a_change_that_was_not_written_to_its_end_never_was",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-aborts-a-change-that-is-at-work",
+        "a change of all shards from which shards have gone on is not aborted",
+        CHANGES,
+        f"{FOLDER}/changes.py",
+        "            shard in newest and newest[shard].resharding > 0 for shard in range(before)\n",
+        "            shard in newest for shard in range(before)\n",
+        f"{OF_CHANGES}::test_what_is_not_complete_is_left_where_shards_are_at_work",
+        is_simulated=False,
+    ),
+    one_edit(
+        "marker-leaves-a-closing-that-is-old",
+        "the record that closes a shard is ended, however long ago the shard's last step was",
+        SHARDS,
+        DECIDING,
+        "        if step.name.now_ms < steps.since_ms and not is_alone:\n",
+        "        if step.name.now_ms < steps.since_ms:\n",
+        f"{OF_CHANGES}::test_a_shard_is_closed_however_long_ago_its_last_step_was",
         is_simulated=False,
     ),
     one_edit(

@@ -20,7 +20,7 @@ from delayd.cluster.resharding import OWNER
 from delayd.commands.recover.marker import of_shards
 from delayd.commands.recover.marker.looking import Facts
 from delayd.commands.recover.marker.mending import at_work, mend
-from delayd.commands.recover.marker.of_shards import Looked, mend_shards
+from delayd.commands.recover.marker.of_shards import Looked, Seen, mend_shards
 from delayd.commands.recover.marker.showing import marker_json, marker_lines
 from delayd.commands.recover.marker.survey import surveyed
 from replication.frontier import begin_term
@@ -151,13 +151,15 @@ def test_a_shard_that_cannot_be_decided_keeps_no_other_waiting() -> None:
     [problem] = looked[0].after.plan.problems
     assert "its frontier record is lost" in problem and looked[0].mended is None
     assert looked[1].after.plan.is_empty and kafka.open_since(TARGETS[0], 1) is None
-    told = marker_json(looked)
+    settings = replace(SETTINGS, shards=SHARDS)
+    seen = Seen(settings, surveyed(kafka, settings, 1), [], looked)
+    told = marker_json(seen)
     assert not told["ok"] and told["problems"] == [problem] and told["committed"] == 1
     assert [(each["shard"], each["fate"]) for each in told["pieces"]] == [
         (0, "left"),
         (1, "committed"),
     ]
-    assert any("shard 1: step 2 " in line for line in marker_lines(looked))
+    assert any("shard 1: step 2 " in line for line in marker_lines(seen))
 
 
 def test_what_hangs_of_one_shard_is_not_left_alone_as_nobodys() -> None:
@@ -259,6 +261,7 @@ def test_a_former_shard_is_looked_at_if_something_of_it_hangs_or_if_asked(
             kafka,  # type: ignore[arg-type]
             kafka,
             settings,
+            surveyed(kafka, settings, 1),
             since_ms=since_ms,
             timeout_ms=1,
             tell=lambda *_: None,

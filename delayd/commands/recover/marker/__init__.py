@@ -5,6 +5,7 @@
 | `pieces.py` | the log of one partition, cut into what single steps wrote there |
 | `wholeness.py` | whether all that a step wrote is there: pure |
 | `deciding.py` | what becomes of each piece: pure |
+| `changes.py` | a change of all shards that hangs: its outcome, and the markers |
 | `looking.py` | the facts: which partitions, from where on, and what lies there |
 | `mending.py` | writing the markers, and again what was aborted |
 | `showing.py`, `commands.py` | the result as text and JSON; the command |

@@ -8,9 +8,10 @@ import typer
 
 from delayd.cluster.connect import coordination_if_named, open_bus, open_raw_log
 from delayd.cluster.topics import load_settings
+from delayd.commands.recover.marker.changes import any_frontier
 from delayd.commands.recover.marker.mending import at_work, refuse_at_work, refuse_running
-from delayd.commands.recover.marker.of_shards import look_at_shards, mend_shards
-from delayd.commands.recover.marker.showing import is_fine, marker_json, marker_lines
+from delayd.commands.recover.marker.of_shards import look, mend_all
+from delayd.commands.recover.marker.showing import marker_json, marker_lines
 from delayd.commands.terminal import stages
 from delayd.config.cli_options import (
     AsJson,
@@ -78,7 +79,7 @@ def marker(
     security = load_security(config)
     kafka = security.properties()
     bus = open_bus(bootstrap, kafka)
-    settings = load_settings(bus, cluster, prefix, TIMEOUT_MS).record.settings
+    settings = load_settings(bus, cluster, prefix, TIMEOUT_MS, any_frontier).record.settings
     if settings.guarantee == AT_LEAST_ONCE:
         raise ConfigError(
             f"{cluster} delivers at least once: it has no transactions, so no markers",
@@ -93,20 +94,17 @@ def marker(
             elif members := coordination.members():
                 said = f"etcd knows nodes that run: {', '.join(sorted(members))}"
     with closing(open_raw_log(bootstrap, kafka)) as raw, stages() as tell:
-        looked = look_at_shards(
-            bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell
-        )
-        watched = [(each.looker, each.before) for each in looked]
+        seen = look(bus, raw, settings, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
+        watched = [(each.looker, each.before) for each in seen.shards]
         said = said or at_work(raw, watched, settings, TIMEOUT_MS)
-        if yes and any(each.before.plan.is_mendable for each in looked):
+        if yes and seen.is_mendable:
             refuse_at_work(said)
-            mend_shards(bus, raw, looked, settings, TIMEOUT_MS)
+            seen = mend_all(bus, raw, seen, since_ms=since_ms, timeout_ms=TIMEOUT_MS, tell=tell)
     if as_json:
-        typer.echo(json.dumps(marker_json(looked, said)))
+        typer.echo(json.dumps(marker_json(seen, said)))
     else:
-        typer.echo("\n".join(marker_lines(looked, said)))
-    fine = all(is_fine(each.after) for each in looked)
-    raise typer.Exit(ExitCode.FINE if fine else ExitCode.PROBLEM)
+        typer.echo("\n".join(marker_lines(seen, said)))
+    raise typer.Exit(ExitCode.FINE if seen.is_fine else ExitCode.PROBLEM)
 
 
 def _moment(text: str) -> int:

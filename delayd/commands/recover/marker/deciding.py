@@ -31,6 +31,7 @@ from typing import NamedTuple
 from delayd.bus import Record
 from delayd.bus.raw import Marker, Place, ProducerEpoch
 from delayd.cluster.resharding import OWNER as SHARDS_OWNER
+from delayd.cluster.topics import CREATOR
 from delayd.commands.recover.marker.pieces import Kind, Piece, Run, State, Step, Steps
 from delayd.commands.recover.marker.wholeness import Lack, apart, are_others, lack_of, lacks_some
 from replication.frontier import begin_term
@@ -108,7 +109,8 @@ def plan_of(
     plan = Plan()
     wanted: dict[Run, list[Dealt]] = {run: [] for run in hanging}
     for step in [part for each in steps.by_name.values() for part in apart(each)]:
-        if step.name.now_ms < steps.since_ms:
+        is_alone = step.record is not None and step.record.owner == SHARDS_OWNER
+        if step.name.now_ms < steps.since_ms and not is_alone:
             continue  # not all of it was read
         for dealt in _of_step(step, steps, last, plan, is_all_seen=is_all_seen):
             if dealt.piece.state is State.HANGING:
@@ -148,7 +150,7 @@ def _of_step(
             f"two steps of a master have the same millisecond, {step.name.now_ms}: its clock "
             "stepped back, and nothing says which of them wrote what is not visible"
         )
-    elif hanging and step.record is not None and _is_change(step.record, last):
+    elif hanging and step.record is not None and is_change(step.record, last):
         fate = Fate.LEFT
         plan.problems.append(
             f"a change of all shards hangs in {hanging[0].place}: it became visible in all "
@@ -178,12 +180,14 @@ def _of_step(
             yield Dealt(step, piece, records, fate if is_hanging else Fate.AGAIN)
 
 
-def _is_change(record: FrontierRecord, last: FrontierRecord) -> bool:
-    """Return whether a record may be one of a change of shards, which writes those of all of them
-    in one transaction: here only the first shard's is seen."""
+def is_change(record: FrontierRecord, last: FrontierRecord | None) -> bool:
+    """Return whether a record that follows `last` in its partition may be one of a change of
+    shards, which writes those of all of them in one transaction."""
     shards = record.frontier.shards
-    if record.owner != SHARDS_OWNER or record.resharding or record.rest_ms:
+    if record.owner not in (SHARDS_OWNER, CREATOR) or record.resharding or record.rest_ms:
         return False
+    if last is None:
+        return shards > 1
     is_at_rest = last.rest_ms and not last.resharding
     if is_at_rest and record.frontier == begin_term(last.frontier):
         return False  # It takes the rest of this shard back.
@@ -288,21 +292,21 @@ def _end(run: Run, dealt: Sequence[Dealt], known: Mapping[Place, int], plan: Pla
         plan.again += again
         plan.dealt = [d for d in plan.dealt if d.piece.run is not run or d.fate is Fate.ABORTED]
         plan.dealt += again
-    pieces = [piece for each in dealt if each.step for piece in each.step.pieces]
-    plan.endings.append(Ending(run, _marker_for(run, pieces, known.get(run.place, -1), is_commit)))
+    others = [piece.run for each in dealt if each.step for piece in each.step.pieces]
+    plan.endings.append(Ending(run, marker_for(run, others, known.get(run.place, -1), is_commit)))
 
 
-def _marker_for(run: Run, pieces: Iterable[Piece], known_epoch: int, is_commit: bool) -> Marker:
-    """Return the marker as Kafka has written it to the other partitions of the step; if there is
-    none, one that ends what the leader knows."""
+def marker_for(run: Run, others: Iterable[Run], known_epoch: int, is_commit: bool) -> Marker:
+    """Return the marker as Kafka has written it to the other partitions of a transaction; if there
+    is none, one that ends what the leader knows."""
     epoch = max(run.epochs)
     like = [
-        piece.run.marker
-        for piece in pieces
-        if piece.run.marker is not None
-        and piece.run.marker.is_commit == is_commit
-        and piece.run.marker.producer.id == run.producer_id
-        and piece.run.marker.producer.epoch >= epoch
+        other.marker
+        for other in others
+        if other.marker is not None
+        and other.marker.is_commit == is_commit
+        and other.marker.producer.id == run.producer_id
+        and other.marker.producer.epoch >= epoch
     ]
     first = min(like, key=lambda marker: marker.producer.epoch, default=None)
     producer = ProducerEpoch(run.producer_id, epoch if first is None else first.producer.epoch)

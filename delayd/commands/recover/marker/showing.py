@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from delayd.bus import Record
+from delayd.commands.recover.marker.changes import Change
 from delayd.commands.recover.marker.deciding import Dealt, Fate
 from delayd.commands.recover.marker.looking import Facts
-from delayd.commands.recover.marker.of_shards import Looked
+from delayd.commands.recover.marker.of_shards import Looked, Seen
 from delayd.commands.recover.marker.pieces import UNFINISHED_MS, Kind, Piece, State, Step, header
 
 SHOWN_MAX = 50
@@ -22,22 +23,19 @@ _MEANING = {
 }
 
 
-def is_fine(facts: Facts) -> bool:
-    """Return whether nothing is left to do, and nothing is lost."""
-    return facts.plan.is_empty and not facts.plan.missing
-
-
-def marker_json(looked: Sequence[Looked], at_work: str = "") -> dict[str, Any]:
+def marker_json(seen: Seen, at_work: str = "") -> dict[str, Any]:
     """Return the result as JSON, of all shards. Times are Unix ms; `at_work` is what shows that a
     master is at work."""
+    looked, changes = seen.shards, seen.changes
     plans = [(each.shard, each.before.plan) for each in looked]
     done = [each.mended for each in looked if each.mended is not None]
     again = [plan.frontier.frontier.step for _, plan in plans if plan.frontier is not None]
     # The leaders were asked once for all shards.
     first = looked[0].before
     return {
-        "ok": all(is_fine(each.after) for each in looked),
+        "ok": seen.is_fine,
         "step": sum(each.after.last.frontier.step for each in looked),
+        "changes": [_change_json(each) for each in changes],
         "shards": [_shard_json(each) for each in looked],
         "pieces": [{"shard": n, **_piece_json(d)} for n, plan in plans for d in plan.dealt],
         "visible": [
@@ -52,17 +50,35 @@ def marker_json(looked: Sequence[Looked], at_work: str = "") -> dict[str, Any]:
             for step, lack in sorted(plan.missing.items())
         ],
         "doubled_steps": [_number(step) for _, plan in plans for step in plan.doubled],
-        "problems": [each for _, plan in plans for each in plan.problems],
+        "problems": [
+            *(each.problem for each in changes if each.problem),
+            *(each for _, plan in plans for each in plan.problems),
+        ],
         "at_work": at_work,
         "left_alone": [
             {"topic": p.topic, "partition": p.partition, "offset": since, "producer_id": number}
             for p, since, number in first.foreign
         ],
         "not_looked_at": {str(place): why for place, why in sorted(first.refused.items())},
-        "committed": sum(each.committed for each in done),
-        "aborted": sum(each.aborted for each in done),
+        "committed": sum(each.committed for each in done) + _ended(changes, Fate.COMMITTED),
+        "aborted": sum(each.aborted for each in done) + _ended(changes, Fate.ABORTED),
         "written_again": sum(each.again for each in done),
     }
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    return {
+        "shards": change.shards,
+        "fate": change.fate.value,
+        "partitions": {str(n): run.state.value for n, run in sorted(change.runs.items())},
+        "problem": change.problem,
+    }
+
+
+def _ended(changes: Sequence[Change], fate: Fate) -> int:
+    """Return how many of their records became visible, or were dropped."""
+    ended = [each for each in changes if each.is_ended and each.fate is fate]
+    return sum(len(run.records) for each in ended for run in each.hanging)
 
 
 def _shard_json(looked: Looked) -> dict[str, Any]:
@@ -70,35 +86,64 @@ def _shard_json(looked: Looked) -> dict[str, Any]:
     return {
         "shard": looked.shard,
         "step": after.last.frontier.step,
+        "to_be": after.last.resharding,
         "frontier_again": None if plan.frontier is None else plan.frontier.frontier.step,
         "problems": [*plan.problems],
     }
 
 
-def marker_lines(looked: Sequence[Looked], at_work: str = "") -> Iterator[str]:
+def marker_lines(seen: Seen, at_work: str = "") -> Iterator[str]:
     """Yield the result as lines of text."""
-    is_still = all(each.before.plan.is_empty and not each.before.plan.missing for each in looked)
+    looked, changes = seen.shards, seen.changes
+    is_still = not changes and all(
+        each.before.plan.is_empty and not each.before.plan.missing for each in looked
+    )
+    for change in changes:
+        yield from _change_lines(change)
     for each in looked:
         yield from _shard_lines(each, is_one=len(looked) == 1)
     if is_still:
         yield "nothing hangs, and no step is visible in part"
+        yield from _closed(looked)
     for place, since, producer in looked[0].before.foreign:
         yield f"left alone  {place} from offset {since}: producer {producer} is no master's"
     for place, why in sorted(looked[0].before.refused.items()):
         yield f"not seen    {place}: {why}"
     if at_work:
         yield f"at work     {at_work}. What is shown may be of a step under way: stop all nodes"
-    if any(each.mended is not None for each in looked):
-        yield _done(looked)
+    if any(each.mended for each in looked) or any(each.is_ended for each in changes):
+        yield _done(seen)
         after = [each.after.plan for each in looked]
         left = sum(len(p.endings) + len(p.again) + len(p.problems) for p in after)
-        is_over = all(plan.is_empty for plan in after)
-        yield "start the nodes" if is_over else f"left        {left}: run this again"
-    elif any(not each.before.plan.is_empty for each in looked):
-        has_problems = any(each.before.plan.problems for each in looked)
+        left += sum(not each.is_ended for each in changes)
+        if left:
+            yield f"left        {left}: run this again"
+        else:
+            yield from _closed(looked)
+            yield "start the nodes"
+    elif changes or any(not each.before.plan.is_empty for each in looked):
+        has_problems = any(each.problem for each in changes) or any(
+            each.before.plan.problems for each in looked
+        )
         yield "nothing was written" + ("" if has_problems else "; stop all nodes and add --yes")
         if not at_work:
             yield "no master was seen at work; but one that has nothing to deliver is not seen"
+
+
+def _closed(looked: Sequence[Looked]) -> Iterator[str]:
+    """Yield how the shards that somebody left closed are opened."""
+    closed = {each.shard: each.after.last.resharding for each in looked}
+    if to_be := max(closed.values()):
+        names = ", ".join(str(shard) for shard, number in closed.items() if number)
+        yield f"closed      shards {names}: `delayd shards set {to_be}` ends what was begun"
+
+
+def _change_lines(change: Change) -> Iterator[str]:
+    """Yield what was found of a change of all shards, and what becomes of it."""
+    meaning = {Fate.COMMITTED: "commit it in all of them", Fate.ABORTED: "abort it in all of them"}
+    for _, run in sorted(change.runs.items()):
+        yield f"{run.state.value:<11} {run.place}  the change to {change.shards} shards"
+    yield f"change      to {change.shards} shards: {meaning.get(change.fate, change.problem)}"
 
 
 def _shard_lines(looked: Looked, *, is_one: bool) -> Iterator[str]:
@@ -128,11 +173,12 @@ def _shard_lines(looked: Looked, *, is_one: bool) -> Iterator[str]:
         yield f"problem     {problem}"
 
 
-def _done(looked: Sequence[Looked]) -> str:
-    done = [each.mended for each in looked if each.mended is not None]
+def _done(seen: Seen) -> str:
+    done = [each.mended for each in seen.shards if each.mended is not None]
+    committed = sum(each.committed for each in done) + _ended(seen.changes, Fate.COMMITTED)
+    aborted = sum(each.aborted for each in done) + _ended(seen.changes, Fate.ABORTED)
     return (
-        f"done        {sum(each.committed for each in done):,} records committed, "
-        f"{sum(each.aborted for each in done):,} aborted, "
+        f"done        {committed:,} records committed, {aborted:,} aborted, "
         f"{sum(each.again for each in done):,} written again"
     )
 

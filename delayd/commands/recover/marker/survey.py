@@ -9,12 +9,13 @@ Source: docs/design/lost-markers.md, "Several shards".
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from delayd.bus.raw import Active, Place, Producers, RawLog
 from delayd.cluster.topics import transactional_id
+from delayd.commands.recover.marker.pieces import Run
 from delayd.errors import KafkaUnreachableError
 from replication.settings import Settings
 
@@ -56,6 +57,15 @@ class Survey:
             for active in self.open.values()
             for each in active
         )
+
+    def without(self, runs: Iterable[Run]) -> Self:
+        """Return it without these, which are seen to."""
+        ours = {(run.place, run.producer_id) for run in runs}
+        opened = {
+            place: {each for each in active if (place, each.producer.id) not in ours}
+            for place, active in self.open.items()
+        }
+        return replace(self, open={place: each for place, each in opened.items() if each})
 
     def changes_hanging(self, shard: int) -> list[str]:
         """Return what is to be said of changes of all shards that hang in a shard's partition of
