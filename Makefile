@@ -119,7 +119,7 @@ wheel-damage: setup  ## flip bits and tear tails of a stopped wheel, see each of
 mutants: setup  ## break each safety rule once, see it caught by simulation or tests, write docs/design/mutants.md (ARGS: their names, --list)
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
 
-chaos-smoke: setup  ## the six faults that matter most on real clusters, small, judged (SEED=17 strikes the same again)
+chaos-smoke: setup  ## the faults that matter most on real clusters, small, judged (SEED=17 strikes the same again; ARGS="--shards 4")
 	$(BIN)/python -m chaos smoke $(ARGS)
 
 chaos: setup  ## every fault on real clusters at full size, judged; the report is in chaos-report/ (SEED=17)

@@ -7,6 +7,7 @@
     python -m chaos matrix --backend docker --base my-debian:1
     python -m chaos checks
     python -m chaos rehearse lost-marker --times 10 --seed 7
+    python -m chaos run kill-master cut-kafka --shards 4
 
 Exit codes: 0 all is well, 1 a run failed, 2 usage.
 """
@@ -28,7 +29,7 @@ from chaos.processes.cluster import ProcessCluster
 from chaos.rehearsals.disasters import DISASTERS
 from chaos.rehearsals.rehearsing import rehearse
 from chaos.report import PAGE, line_of, note
-from chaos.scenario import DOCKER, PROCESSES, SMALL_REQUESTS, Needs, Scenario, lacking
+from chaos.scenario import DOCKER, PROCESSES, SMALL_REQUESTS, Needs, Scenario, lacking, with_shards
 from chaos.stage_run import Run, results
 from delayd.dev.interrupts import interrupts_raised
 
@@ -63,6 +64,8 @@ def _loaded(scenario: Scenario, options: argparse.Namespace) -> Scenario:
     load = scenario.load.small() if is_small else scenario.load
     if options.requests is not None:
         load = replace(load, requests=options.requests)
+    if options.shards is not None:
+        scenario = with_shards(scenario, options.shards)
     return replace(scenario, load=load, recovery_ms=round(scenario.recovery_ms * options.patience))
 
 
@@ -93,6 +96,7 @@ def _run(wanted: Sequence[Scenario], seed: int, options: argparse.Namespace) -> 
     if failed:
         small = " --small" if chosen[0].load.requests == SMALL_REQUESTS else ""
         small += " --backend docker" if on_docker else ""
+        small += f" --shards {options.shards}" if options.shards is not None else ""
         names = " ".join(failed)
         print(f"chaos: to strike the same again: python -m chaos run {names} --seed {seed}{small}")
     return 1 if failed else 0
@@ -112,13 +116,19 @@ def _check(seed: int, options: argparse.Namespace) -> int:
 
 def _rehearse(seed: int, options: argparse.Namespace) -> int:
     names = options.names or [*DISASTERS]
+    if options.shards not in (None, 1) and not options.names:
+        names.remove("move")  # It is of clusters with one shard.
     if unknown := [name for name in names if name not in DISASTERS]:
         known = ", ".join(DISASTERS)
         print(f"chaos: there is no disaster {unknown[0]!r}, only {known}", file=sys.stderr)
         return 2
     with interrupts_raised():
         with_audit = not options.witness_only
-        failed = rehearse(names, seed, options.times, options.out, _tell, with_audit=with_audit)
+        failed = rehearse(
+            *(names, seed, options.times, options.out, _tell),
+            shards=options.shards or 1,
+            with_audit=with_audit,
+        )
     print(f"chaos: {len(names) * options.times - failed} well, {failed} failed, SEED={seed}")
     return 1 if failed else 0
 
@@ -140,18 +150,20 @@ def _tell(sentence: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Break real clusters.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, told in (
+    for name, what in (
         ("list", "all scenarios"),
         ("run", "those that are named"),
-        ("smoke", "the six that matter most, small"),
+        ("smoke", "those that matter most, small"),
         ("matrix", "all, at full size"),
         ("rehearse", "disasters, mended by the commands of docs/disaster-recovery.md"),
         ("checks", "with one guarantee broken on purpose: each must be found"),
     ):
-        command = commands.add_parser(name, help=told)
+        command = commands.add_parser(name, help=what)
         seed = os.environ.get("SEED")
         command.add_argument("--seed", type=int, default=int(seed) if seed else None)
         command.add_argument("--requests", type=int, default=None, help="planned, about")
+        told = "of each cluster, unless a scenario changes them (there: 1, or as it says)"
+        command.add_argument("--shards", type=int, default=None, help=told)
         command.add_argument("--out", type=Path, default=Path("chaos-report"))
         command.add_argument("--witness-only", action="store_true", help="quicker: no audit")
         command.add_argument("--small", action="store_true", help="the traffic of smoke")

@@ -153,9 +153,12 @@ TABLE: Final = (
     Scenario("kill-shard-leader", "A node that leads some of four shards is killed, twice.",
              tuple(Strike(share, _kill(Victim.MASTER)) for share in TWICE),
              recovery_ms=TAKEOVER_MS, failovers_min=2, shards=4),
+    Scenario("kill-shard-leaders", "All that lead some of four shards, but one, are killed, twice.",
+             tuple(Strike(share, _kill(Victim.LEADERS)) for share in TWICE),
+             recovery_ms=TAKEOVER_MS, failovers_min=2, shards=4),
     Scenario("reshard", "Four shards become two, half-way; then four, and one, under fire.",
              (Strike(0.1, Fault(Kind.CUT_RESHARDING, Victim.MASTER, shards=2)),
-              Strike(0.45, Fault(Kind.RESHARD, Victim.FOLLOWER, shards=4)),
+              Strike(0.45, Fault(Kind.RESHARD, Victim.LEADERS, shards=4)),
               Strike(0.75, Fault(Kind.RESHARD, Victim.MASTER, shards=1))),
              recovery_ms=RESHARDING_MS + TAKEOVER_MS, shards=4),
     _row("twin", "A second node starts under the master's name.",
@@ -165,9 +168,10 @@ TABLE: Final = (
 
 SMOKE: Final = (
     *("kill-master", "freeze-master", "kill-etcd", "cut-both", "clock-ahead", "combination"),
+    "kill-shard-leaders",
 )
-"""The six that matter most: death, a zombie, etcd away, a partition, a wrong clock, and a mixture.
-"""
+"""Those that matter most: death, a zombie, etcd away, a partition, a wrong clock, a mixture, and
+the death of several shards' masters at once."""
 
 ON_DOCKER: Final = (
     *("kill-master", "terminate-master", "freeze-master", "kill-all-nodes", "roll"),

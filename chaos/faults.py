@@ -65,6 +65,7 @@ class Victim(Enum):
     """What is struck; which part that is, is decided then."""
 
     MASTER = "master"
+    LEADERS = "all that lead shards, but one"
     FOLLOWER = "a follower"
     NODES = "all nodes"
     COORDINATOR = "the transaction coordinator"
@@ -149,6 +150,8 @@ class Striker:
         match victim:
             case Victim.MASTER:
                 return (self._master(),)
+            case Victim.LEADERS:
+                return self._leaders()
             case Victim.FOLLOWER:
                 master = self._master()
                 return (self._choose([node for node in backend.nodes if node != master]),)
@@ -178,6 +181,18 @@ class Striker:
         if (master := wait_until(self._backend.master, MASTER_TIMEOUT_S)) is None:
             raise BackendError(f"no node has delivered for {MASTER_TIMEOUT_S:.0f} s")
         return master
+
+    def _leaders(self) -> tuple[str, ...]:
+        """Return the nodes that lead shards. If all do, one is spared: somebody takes over."""
+        nodes = self._backend.nodes
+
+        def look() -> list[str]:
+            return [node for node in nodes if self._backend.status(node).get("shards_led")]
+
+        if not (leading := wait_until(look, MASTER_TIMEOUT_S)):
+            raise BackendError(f"no node has led a shard for {MASTER_TIMEOUT_S:.0f} s")
+        spared = self._choose(leading) if len(leading) == len(nodes) else ""
+        return tuple(node for node in leading if node != spared)
 
     def _await_replicas(self) -> None:
         """Wait until the brokers have recovered from the last strike: with two of three away, Kafka

@@ -101,6 +101,14 @@ class Scenario:
         )
 
 
+def with_shards(scenario: Scenario, shards: int) -> Scenario:
+    """Return the scenario on a cluster that begins with so many; as it is if it changes them."""
+    kinds = {strike.fault.kind for strike in scenario.strikes}
+    if kinds & {Kind.CUT_RESHARDING, Kind.RESHARD}:
+        return scenario
+    return replace(scenario, shards=shards)
+
+
 def timed(scenario: Scenario, seed: int) -> tuple[Strike, ...]:
     """The strikes at their times for this seed, in order."""
     chance = random.Random(f"{seed}: {scenario.name}: strikes")

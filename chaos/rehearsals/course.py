@@ -61,9 +61,9 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
         time.sleep(PAUSE_S)
 
 
-def made(directory: Path, stack: ExitStack) -> LocalCluster:
+def made(directory: Path, stack: ExitStack, shards: int = 1) -> LocalCluster:
     """Return a cluster of two nodes, which is up until the stack is closed."""
-    options = ClusterOptions(nodes=len(NODES), node_settings=SETTINGS)
+    options = ClusterOptions(nodes=len(NODES), node_settings=SETTINGS, shards=shards)
     return stack.enter_context(LocalCluster(directory, options))
 
 
@@ -82,6 +82,8 @@ class Course:
     """Ends all clusters."""
     chance: Random
     tell: Callable[[str], None]
+    shards: int = 1
+    """Of the cluster that it begins with."""
     first_ms: int = 0
     """When the first message is due."""
     sent: dict[str, str] = field(default_factory=dict)

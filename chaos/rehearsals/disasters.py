@@ -6,8 +6,10 @@ deliver what is left, and the course of the cluster that delivers it.
 """
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -33,12 +35,15 @@ from chaos.rehearsals.course import (
 from chaos.rehearsals.lost_markers import ends_with_marker, lose_last_marker, lose_tail
 from delayd.bus.confluent import ConfluentBus
 from delayd.dev.nodes import CLUSTER_NAME
+from delayd.dev.supervision import environment_for
 
 BROKER: Final = "broker-1"
 TIMEOUT_S: Final = 60
 PASSED_S: Final = 300
 """Until the new master has passed what was moved, on a machine with other work."""
 LATE_EVERY: Final = 10
+CHANGING_S: Final = (0.5, 3.0)
+"""How long somebody changes the number of shards: most of it is the start of the program."""
 OLD_MS: Final = 60_000
 """`recover frontier` trusts clocks to a minute: what a target has received before that is old."""
 CLUSTER: Final = ("--cluster", CLUSTER_NAME, "--prefix", "delayd-")
@@ -73,6 +78,26 @@ def lose_markers(course: Course) -> Course:
     course.send(range(COUNT), late_every=LATE_EVERY)
     course.strike_at()
     course.kill()
+    return _mend_markers(course)
+
+
+def tear_shards(course: Course) -> Course:
+    """Whoever changes the number of shards is killed meanwhile, and all nodes; markers are lost."""
+    course.first_ms = now_ms() + LEAD_MS
+    course.send(range(COUNT), late_every=LATE_EVERY)
+    course.strike_at()
+    command = ("-m", "delayd.commands.cli", "shards", "set", str(2 * course.shards))
+    where = ("--bootstrap", course.bootstrap, *CLUSTER)
+    env = environment_for({}, course.cluster.directory)
+    with subprocess.Popen((sys.executable, *command, *where), env=env) as person:
+        with suppress(subprocess.TimeoutExpired):
+            person.wait(course.chance.uniform(*CHANGING_S))
+        person.kill()
+    course.kill()
+    return _mend_markers(course)
+
+
+def _mend_markers(course: Course) -> Course:
     course.cluster.stop(BROKER)
     lost: list[str] = []
     while not lost:  # A choice may be of nothing.
@@ -92,7 +117,8 @@ def _lose(data: Path, chance: Random) -> list[str]:
     topics = (*TARGETS, *(f"delayd-{kind}" for kind in ("buffer", "dead", "receipts")))
     places = [(topic, number) for topic in topics for number in range(PARTITIONS)]
     lost = []
-    for topic, number in [*places, ("delayd-frontier", 0)]:
+    shards = len([*data.glob("delayd-frontier-*")])
+    for topic, number in [*places, *(("delayd-frontier", shard) for shard in range(shards))]:
         if chance.random() < 0.5:
             continue
         if chance.random() < 0.7 and ends_with_marker(data, topic, number):
@@ -154,6 +180,7 @@ def move(course: Course) -> Course:
 DISASTERS: Final[Mapping[str, Callable[[Course], Course]]] = {
     "lost-frontier": lose_frontier,
     "lost-marker": lose_markers,
+    "torn-shards": tear_shards,
     "lost-disks": lose_disks,
     "move": move,
 }

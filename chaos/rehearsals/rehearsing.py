@@ -29,14 +29,16 @@ def rehearse(
     out: Path,
     tell: Callable[[str], None],
     *,
+    shards: int = 1,
     with_audit: bool = True,
 ) -> int:
-    """Return how many failed. `out` gets the results, and the logs of what failed."""
+    """Return how many failed. Clusters begin with so many `shards`; `out` gets the results, and the
+    logs of what failed."""
     out.mkdir(parents=True, exist_ok=True)
     failed = 0
     for number in range(times):
         for name in names:
-            result = _rehearsed(name, seed + number, out, tell, with_audit=with_audit)
+            result = _rehearsed(name, seed + number, shards, out, tell, with_audit=with_audit)
             failed += not result["ok"]
             print(json.dumps(result), flush=True)
             with (out / RESULTS).open("a") as file:
@@ -45,15 +47,15 @@ def rehearse(
 
 
 def _rehearsed(
-    name: str, seed: int, out: Path, tell: Callable[[str], None], *, with_audit: bool
+    name: str, seed: int, shards: int, out: Path, tell: Callable[[str], None], *, with_audit: bool
 ) -> dict[str, Any]:
     begun_s = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="delayd-rehearsal-"))
-    result: dict[str, Any] = {"disaster": name, "seed": seed, "ok": False}
+    result: dict[str, Any] = {"disaster": name, "seed": seed, "shards": shards, "ok": False}
     tell(f"{name}, seed {seed}")
     try:
         with ExitStack() as stack:
-            result |= _played(name, seed, directory, tell, stack, with_audit=with_audit)
+            result |= _played(name, seed, shards, directory, tell, stack, with_audit=with_audit)
         if left := [each for part in directory.iterdir() for each in processes_of(part)]:
             result |= {"ok": False, "problem": f"left running: {left}"}
     except Exception as error:
@@ -70,14 +72,15 @@ def _rehearsed(
 def _played(
     name: str,
     seed: int,
+    shards: int,
     directory: Path,
     tell: Callable[[str], None],
     stack: ExitStack,
     *,
     with_audit: bool,
 ) -> dict[str, Any]:
-    cluster = made(directory / "cluster", stack)
-    course = Course(directory, cluster, stack, Random(f"{name} {seed}"), tell)
+    cluster = made(directory / "cluster", stack, shards)
+    course = Course(directory, cluster, stack, Random(f"{name} {seed}"), tell, shards)
     course.make_targets()
     after = DISASTERS[name](course)
     before = course.counted() if after.cluster is not cluster else Counter[str]()

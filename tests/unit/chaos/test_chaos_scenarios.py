@@ -4,7 +4,7 @@ Source: chaos/scenario.py, chaos/catalogue.py, chaos/faults.py.
 """
 
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from chaos.faults import Fault, Kind, Striker, Victim
 from chaos.history import now_ms
 from chaos.network import CUT, ETCD, FAIR, Weather
 from chaos.processes.clocked_node import write_clock, wrong_ms
-from chaos.scenario import Load, timed
+from chaos.scenario import Load, timed, with_shards
 from chaos.traffic import divided
 from chaos.workload import CHAOS_SHARES, EXPECT, Planned, PlannedTransaction, Scene, mixture
 
@@ -35,6 +35,8 @@ class Struck:
     brokers: tuple[str, ...] = ("broker-1",)
     etcd: tuple[str, ...] = ("etcd",)
     ends: bool = True
+    leads: Mapping[str, list[int]] = field(default_factory=dict)
+    """The shards of each node."""
     away: int = 0
     """How often a replica is not in sync yet."""
 
@@ -44,6 +46,9 @@ class Struck:
 
     def master(self) -> str | None:
         return "node-2"
+
+    def status(self, node: str) -> dict[str, list[int]]:
+        return {"shards_led": self.leads.get(node, [])}
 
     def coordinator(self) -> str:
         return "broker-1"
@@ -140,6 +145,34 @@ def test_etcd_loses_its_leader_its_majority_or_all_of_it() -> None:
     assert killed(Victim.ETCD) == ["kill etcd-1", "kill etcd-2", "kill etcd-3"]
 
 
+@pytest.mark.parametrize(
+    ("leads", "killed"),
+    [
+        ({"node-2": [0, 1, 2, 3]}, ["node-2"]),
+        ({"node-1": [0, 3], "node-3": [1, 2]}, ["node-1", "node-3"]),
+        ({"node-1": [0], "node-2": [1, 2], "node-3": [3]}, ["node-2", "node-3"]),
+    ],
+)
+def test_who_leads_shards_is_struck_but_one_is_left(
+    leads: dict[str, list[int]], killed: list[str]
+) -> None:
+    calls = struck(Fault(Kind.KILL, Victim.LEADERS, for_ms=0), Struck(leads=leads))
+    assert [call for call in calls if call.startswith("kill")] == [f"kill {n}" for n in killed]
+
+
+def test_without_a_leader_of_a_shard_nothing_is_struck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "MASTER_TIMEOUT_S", 0.0)
+    with pytest.raises(BackendError, match="led a shard"):
+        struck(Fault(Kind.KILL, Victim.LEADERS, for_ms=0))
+
+
+def test_clusters_begin_with_as_many_shards_as_are_asked_for_unless_these_are_changed() -> None:
+    known = scenarios(SEED)
+    assert with_shards(known["kill-master"], 4).needs.shards == 4
+    assert with_shards(known["kill-shard-leader"], 2).needs.shards == 2
+    assert with_shards(known["reshard"], 2) == known["reshard"]
+
+
 def test_a_cut_and_a_wrong_clock_are_mended() -> None:
     cut = Fault(Kind.WEATHER, Victim.MASTER, 0, CUT, (ETCD,))
     assert struck(cut) == ["cut node-2 etcd", "fair node-2 etcd"]
@@ -211,7 +244,7 @@ def test_a_seed_makes_the_same_strikes_and_the_same_traffic_again() -> None:
 def test_the_catalogue_is_as_large_as_it_is_said_to_be() -> None:
     known = scenarios(SEED)
     assert len(known) >= 24
-    assert len(SMOKE) == 6 and set(SMOKE) <= known.keys()
+    assert len(SMOKE) == 7 and set(SMOKE) <= known.keys()
     assert len(known) == len(TABLE) + 1, "names are not used twice"
     kinds = {strike.fault.kind for each in known.values() for strike in each.strikes}
     assert kinds == set(Kind)

@@ -39,10 +39,11 @@ KNOWN = scenarios(SEED)
 # --- Who plays together
 
 
-def test_the_smoke_runs_share_one_stage_that_has_all_they_need() -> None:
-    [stage] = staged(KNOWN[name] for name in SMOKE)
-    assert {each.name for each in stage} == set(SMOKE)
+def test_the_smoke_runs_share_one_stage_that_has_all_they_need_and_one_with_shards() -> None:
+    stage, sharded = staged(KNOWN[name] for name in SMOKE)
+    assert {each.name for each in (*stage, *sharded)} == set(SMOKE)
     assert needs_of(stage) == Needs(is_wired=True, is_clocked=True)
+    assert needs_of(sharded) == Needs(shards=4)
 
 
 def test_each_scenario_plays_once_on_a_stage_that_has_what_it_needs() -> None:
