@@ -54,9 +54,10 @@ def audits(
 def _list(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"audits": found}))
-    elif not found:
+        return
+    if not found:
         typer.echo("no audit is known: `delayd audit` with --etcd makes one")
-    for each in () if as_json else found:
+    for each in found:
         findings = ", ".join(f"{fault} {count}" for fault, count in each["found"].items())
         typer.echo(
             f"{local_time(each['made_ms'])}  {findings or 'ok'}, "

@@ -135,14 +135,9 @@ class KeptAudits:
         try:
             with (self._folder / id).open("rb") as file:
                 line = file.readline(LINE_BYTES_MAX)
-            checksum, _, text = line.removesuffix(b"\n").partition(b" ")
-            if checksum != _checksum(text):
-                return None
-            summary = AuditSummary.model_validate_json(text)
-        except (OSError, ValueError):
+        except OSError:
             return None
-        is_whole = summary.id == id and summary.bytes == size_bytes - len(line)
-        return summary if is_whole else None
+        return _summary_in(line, id, size_bytes - len(line))
 
     def _whole(self, id: str) -> bytes | None:
         """Return the body of a file; None if it is damaged or not there."""
@@ -150,8 +145,8 @@ class KeptAudits:
             content = (self._folder / id).read_bytes()
         except OSError:
             return None
-        body = content.partition(b"\n")[2]
-        is_whole = self._summary(id, len(content)) and id.endswith(id_of(0, body)[1:])
+        line, end, body = content.partition(b"\n")
+        is_whole = _summary_in(line + end, id, len(body)) and id.endswith(id_of(0, body)[1:])
         return body if is_whole else None
 
     def _remove_drafts(self) -> None:
@@ -159,6 +154,18 @@ class KeptAudits:
         for left in self._folder.glob(".*.new"):
             with suppress(OSError):
                 left.unlink()
+
+
+def _summary_in(line: bytes, id: str, body_bytes: int) -> AuditSummary | None:
+    """Return what the first line of a file says; None if the line or the file is damaged."""
+    checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+    if checksum != _checksum(text):
+        return None
+    try:
+        summary = AuditSummary.model_validate_json(text)
+    except ValueError:
+        return None
+    return summary if (summary.id, summary.bytes) == (id, body_bytes) else None
 
 
 def _newest(sizes: Mapping[str, int]) -> set[str]:
