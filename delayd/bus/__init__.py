@@ -253,6 +253,7 @@ class Bus(Protocol):
         careful: bool = False,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> Consumer:
         """Return a reader of one topic; assign it before polling.
 
@@ -262,7 +263,9 @@ class Bus(Protocol):
         topic whose brokers took such batches once.
 
         `may_be_flat`: what it returns may be `delayd.bus.flat.FlatRecords`, where the native
-        library reads for it."""
+        library reads for it.
+
+        `wait_ms`: how long brokers may wait for more records before they send what there is."""
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """Return a producer that has fenced nobody yet: call `init_transactions` first."""

@@ -40,9 +40,10 @@ class VirtualBus:
         careful: bool = False,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> Consumer:
         """See the port. Its records are never flat: C would take their times as they are."""
-        exact = self._bus.consumer(topic, careful=careful, careful_to=careful_to)
+        exact = self._bus.consumer(topic, careful=careful, careful_to=careful_to, wait_ms=wait_ms)
         return cast(Consumer, _VirtualConsumer(exact, self._time))
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:

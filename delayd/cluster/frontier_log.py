@@ -105,12 +105,22 @@ def send_frontiers(
 class FrontierLog:
     """Reads one shard's partition of the frontier topic. Used by one thread."""
 
-    def __init__(self, bus: Bus, topic: str, shard: int, *, takes_moved: bool = False) -> None:
-        """`takes_moved`: also read the last record of a cluster that was moved."""
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        shard: int,
+        *,
+        takes_moved: bool = False,
+        wait_ms: int | None = None,
+    ) -> None:
+        """`takes_moved`: also read the last record of a cluster that was moved. `wait_ms`: how long
+        brokers may wait for the next record; the driver's time without it."""
+        self._wait_ms = wait_ms
         self._takes_moved = takes_moved
         self._bus = bus
         self._cluster = bus.cluster()
-        self._consumer = bus.consumer(topic)
+        self._consumer = bus.consumer(topic, wait_ms=wait_ms)
         self._topic = topic
         self.shard = shard
         self.newest: SeenFrontier | None = None
@@ -147,7 +157,7 @@ class FrontierLog:
         read_to = self.read_to
         self.close()
         self._cluster = self._bus.cluster()
-        self._consumer = self._bus.consumer(self._topic)
+        self._consumer = self._bus.consumer(self._topic, wait_ms=self._wait_ms)
         self._consumer.assign({self.shard: Position(read_to)})
 
     def poll(self, timeout_ms: int) -> list[SeenFrontier]:

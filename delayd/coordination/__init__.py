@@ -63,6 +63,9 @@ class Coordination(Protocol):
     def leader(self, shard: int) -> Leadership | None:
         """Return the holder of the leader key now."""
 
+    def leaders(self) -> dict[int, Leadership]:
+        """Return the holders of all leader keys now, by shard, in one call."""
+
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         """Mirror the cursor (JSON) if the leader key is still that creation; False if not."""
 

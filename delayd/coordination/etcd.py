@@ -47,11 +47,13 @@ from delayd.coordination.keys import (
     cursor_key,
     known_prefix,
     leader_key,
+    leaders_in,
     members_by_realm,
     members_prefix,
     progress_key,
     repair_key,
     settings_key,
+    shards_prefix,
 )
 from delayd.coordination.remedies import remedy_of
 from delayd.errors import ConfigError, CoordinationError, EtcdUnreachableError
@@ -211,6 +213,9 @@ class EtcdCoordination:
     def leader(self, shard: int) -> Leadership | None:
         return self._read(leader_key(self._realm, shard), leadership_of)
 
+    def leaders(self) -> dict[int, Leadership]:
+        return leaders_in(self._below(shards_prefix(self._realm), KEYS_MAX, leadership_of))
+
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         put = {"key": encoded(cursor_key(self._realm, shard)), "value": encoded(cursor)}
         return self._transact([self._leads(shard, leadership)], [{"request_put": put}], is_done)
@@ -246,26 +251,26 @@ class EtcdCoordination:
         self._transact([], [{"request_put": put} for put in puts], is_done)
 
     def known(self) -> frozenset[str]:
-        return frozenset(self._below(known_prefix(self._realm), MEMBERS_MAX))
+        return frozenset(self._below(known_prefix(self._realm), MEMBERS_MAX, value_of))
 
     def forget(self, node: str) -> None:
         key = encoded(known_prefix(self._realm) + node)
         self._transact([], [{"request_delete_range": {"key": key}}], is_done)
 
     def members(self) -> dict[str, str]:
-        return self._below(members_prefix(self._realm), MEMBERS_MAX)
+        return self._below(members_prefix(self._realm), MEMBERS_MAX, value_of)
 
     def members_by_realm(self) -> dict[str, dict[str, str]]:
-        return members_by_realm(self._below(cluster_prefix(self._cluster), KEYS_MAX))
+        return members_by_realm(self._below(cluster_prefix(self._cluster), KEYS_MAX, value_of))
 
     def settings(self) -> str | None:
         return self._read(settings_key(self._realm), value_of)
 
-    def _below(self, prefix: str, limit: int) -> dict[str, str]:
+    def _below(self, prefix: str, limit: int, read: Callable[[Json], T]) -> dict[str, T]:
         # The first key behind a prefix is the prefix with its last byte, the slash, plus one.
         end = encoded(prefix[:-1] + "0")
         return {
-            decoded(found["key"]).removeprefix(prefix): value_of(found)
+            decoded(found["key"]).removeprefix(prefix): read(found)
             for found in self._reads(prefix, range_end=end, limit=limit)
         }
 

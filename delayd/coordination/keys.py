@@ -19,11 +19,29 @@ Source: docs/design/election.md, "Keys".
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def leader_key(realm: str, shard: int) -> str:
     """Return the leader key of a shard: it exists if and only if somebody's lease holds it."""
     return f"/delayd/{realm}/shards/{shard}/leader"
+
+
+def shards_prefix(realm: str) -> str:
+    """Return the prefix of the keys of all shards; a shard's number and its key follow."""
+    return f"/delayd/{realm}/shards/"
+
+
+def leaders_in(found: Mapping[str, T]) -> dict[int, T]:
+    """Return what is under the leader keys among keys without their `shards_prefix`, by shard."""
+    split = ((*key.partition("/"), value) for key, value in found.items())
+    return {
+        int(shard): value
+        for shard, _, name, value in split
+        if name == "leader" and shard.isdecimal()
+    }
 
 
 def cursor_key(realm: str, shard: int) -> str:

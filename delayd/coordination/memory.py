@@ -23,11 +23,13 @@ from delayd.coordination.keys import (
     cursor_key,
     known_prefix,
     leader_key,
+    leaders_in,
     members_by_realm,
     members_prefix,
     progress_key,
     repair_key,
     settings_key,
+    shards_prefix,
 )
 from delayd.errors import CoordinationError
 from delayd.runtime.clock import Clock
@@ -281,6 +283,16 @@ class MemoryCoordination:
     def leader(self, shard: int) -> Leadership | None:
         found = self._call(lambda: self._etcd.get(leader_key(self._realm, shard)))
         return Leadership(*found) if found else None
+
+    def leaders(self) -> dict[int, Leadership]:
+        prefix = shards_prefix(self._realm)
+
+        def read() -> dict[int, Leadership]:
+            names = self._etcd.get_prefix(prefix)
+            found = {name: self._etcd.get(prefix + name) for name in names}
+            return leaders_in({name: Leadership(*held) for name, held in found.items() if held})
+
+        return self._call(read)
 
     def put_cursor(self, shard: int, leadership: Leadership, cursor: str) -> bool:
         def put() -> bool:

@@ -39,7 +39,7 @@ from delayd.node.delivery.commits.progress import ProgressCommit
 from delayd.node.delivery.counters import StepCounters
 from delayd.node.delivery.deliveries import Deliveries
 from delayd.node.delivery.delivery_context import DeliveryOptions
-from delayd.node.delivery.delivery_loop import DeliveryLoop
+from delayd.node.delivery.delivery_loop import DeliveryLoop, follow_poll_ms
 from delayd.node.delivery.grant import Grant
 from delayd.node.delivery.spans import DeliverySpans
 from delayd.node.disk_opening import note_end_of_wheel, open_disk
@@ -50,6 +50,7 @@ from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.election.kafka_contact import KafkaContact
+from delayd.node.election.leader_reads import LeaderReads
 from delayd.node.election.membership import Membership
 from delayd.node.election.pulse_line import HttpExchange
 from delayd.node.fetcher import CopyIsFasterError, FetcherAtStart
@@ -259,6 +260,7 @@ class Node:
             exchange,
             contact if exchange is not None else None,
             self._config.pulse_suspicion_ms,
+            LeaderReads(parts.coordination, clock) if len(self._shards) > 1 else None,
         )
         return Elections(context, [self._new_control_loop(context, n) for n in self._shards])
 
@@ -288,7 +290,8 @@ class Node:
             spans=self._surroundings.spans,
             key_fingerprint=fingerprint(config.cluster_key.get_secret_value(), config.cluster),
         )
-        logs = [FrontierLog(self._bus, self._settings.frontier.name, n) for n in self._shards]
+        topic, wait_ms = self._settings.frontier.name, follow_poll_ms(len(self._shards))
+        logs = [FrontierLog(self._bus, topic, n, wait_ms=wait_ms) for n in self._shards]
         for frontier_log in logs:
             frontier_log.open(timeout_ms)
         loops = [self._new_delivery_loop(each, options, counters) for each in logs]

@@ -147,6 +147,17 @@ def test_the_leader_key_is_created_if_absent_and_then_stays_the_first_owners(sit
     assert second.leader(0) == won
 
 
+def test_the_holders_of_all_leader_keys_are_read_at_once(site: Site) -> None:
+    client = site.client()
+    assert client.leaders() == {}
+    lease_id = client.grant_lease(TTL_S).id
+    held = {shard: client.campaign(shard, f"owner-{shard}", lease_id) for shard in (0, 3, 12)}
+    assert client.put_cursor(3, held[3], "{}")
+    assert site.client().leaders() == held
+    client.revoke(lease_id)
+    assert site.client().leaders() == {}
+
+
 def test_an_owner_may_hold_any_text(site: Site) -> None:
     client = site.client()
     owner = '{"node": "Zürich-1", "nonce": "✓"}'

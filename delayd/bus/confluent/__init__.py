@@ -51,11 +51,12 @@ class ConfluentBus:
         careful: bool = False,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> Consumer:
         if careful:
-            return self._careful().consumer(topic)
+            return self._careful().consumer(topic, wait_ms=wait_ms)
         library = native.library if may_be_flat else None
-        fast = ConfluentConsumer(topic, self._settings.consumer(), library)
+        fast = ConfluentConsumer(topic, self._settings.consumer(wait_ms), library)
         return GuardedConsumer(
             topic, fast, lambda: self._careful().consumer(topic), careful_to=careful_to
         )

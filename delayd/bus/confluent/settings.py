@@ -87,7 +87,7 @@ class Settings:
         self._overrides = dict(overrides)
         self._record_bytes_max = record_bytes_max or RECORD_BYTES_MAX_DEFAULT
 
-    def consumer(self) -> Properties:
+    def consumer(self, wait_ms: int | None = None) -> Properties:
         """Return the properties of a reader of committed records."""
         return self._common("consumer") | {
             # librdkafka wants a group; with assigned partitions and no commits it joins none.
@@ -100,7 +100,7 @@ class Settings:
             # over a tail without either, such as what compaction emptied, and ends the wait.
             "enable.partition.eof": True,
             "check.crcs": True,
-            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            "fetch.wait.max.ms": wait_ms or FETCH_WAIT_MS,
             "fetch.min.bytes": FETCH_BYTES_MIN,
             "fetch.error.backoff.ms": 50,
             "fetch.queue.backoff.ms": FETCH_QUEUE_BACKOFF_MS,

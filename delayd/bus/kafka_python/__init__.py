@@ -47,8 +47,9 @@ class KafkaPythonBus:
         careful: bool = True,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> KafkaPythonConsumer:
-        return KafkaPythonConsumer(topic, self._settings.consumer())
+        return KafkaPythonConsumer(topic, self._settings.consumer(wait_ms))
 
     def transactional_producer(self, transactional_id: str) -> KafkaPythonProducer:
         return KafkaPythonProducer(transactional_id, self._settings.producer())

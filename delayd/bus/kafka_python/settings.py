@@ -217,12 +217,12 @@ class Settings:
             _check_credentials(properties)
             self._of_user[role] = properties
 
-    def consumer(self) -> Properties:
+    def consumer(self, wait_ms: int | None = None) -> Properties:
         """Return the settings of a connection and a fetcher that read committed records."""
         return self._common("consumer") | {
             "isolation_level": "read_committed",
             "check_crcs": True,
-            "fetch_max_wait_ms": FETCH_WAIT_MS,
+            "fetch_max_wait_ms": wait_ms or FETCH_WAIT_MS,
             "fetch_max_bytes": FETCH_BYTES,
             "max_partition_fetch_bytes": FETCH_PARTITION_BYTES,
             # A session saves bytes of requests for hundreds of partitions, and can get out of step.

@@ -57,6 +57,7 @@ class MemoryBus:
         careful: bool = False,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> Consumer:
         """Return a reader of one topic; see the port."""
         exact = partial(MemoryConsumer, self._kafka, self.link, topic)

@@ -164,6 +164,10 @@ POLLS_PER_S: Final = Figure(
     *(1_000 / 150, "reads/s", "of a follower from etcd for a shard's leader key", Kind.SETTING),
     *("design/election.md#campaign", "every 150 ms"),
 )
+READS_PER_S_MAX: Final = Figure(
+    *(20, "reads/s", "of a node from etcd for all leader keys, at most", Kind.SETTING),
+    *("design/election.md#campaign", "20 times a second at most"),
+)
 LEADER_WRITES_PER_S: Final = Figure(
     *(2, "writes/s", "of a leader to etcd: a keepalive and the cursor", Kind.SETTING),
     *("design/election.md#keys", "at most once a second"),

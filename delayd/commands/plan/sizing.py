@@ -302,12 +302,12 @@ def _network_of(demand: Demand, size: Size, record: float) -> Network:
     taken = demand.rate_per_s * record
     delivered = demand.rate_per_s * (demand.message_bytes + known.DELIVERED_BYTES.value)
     between = known.BUFFER_COPIES.value - 1
-    followed = size.shards * size.share
+    polls_per_s = size.shards * size.share * known.POLLS_PER_S.value
     return Network(
         node_reads=taken * size.share,
         leaders_write=delivered,
         brokers_send=taken * size.share * size.nodes + (taken + delivered) * between,
-        etcd_reads_per_s=size.nodes * followed * known.POLLS_PER_S.value,
+        etcd_reads_per_s=size.nodes * min(polls_per_s, known.READS_PER_S_MAX.value),
         etcd_writes_per_s=size.shards * known.LEADER_WRITES_PER_S.value,
     )
 

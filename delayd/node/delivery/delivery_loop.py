@@ -52,10 +52,17 @@ from replication.leadership_session import Fact as LeadershipSessionFact
 log = structlog.get_logger()
 
 FOLLOW_POLL_MS = 10
+FOLLOW_POLL_MAX_MS = 40
 FOLLOW_PAUSE_MS = 20
 """A follower reads the records of this time at once: to wake up for each step costs more than to
 read its record."""
 METADATA_TIMEOUT_MS = 5_000
+
+
+def follow_poll_ms(shards: int) -> int:
+    """Return how long one follower's wait for records is, at brokers and here: as many shards as a
+    cluster has, each node waits that often."""
+    return min(FOLLOW_POLL_MS * shards, FOLLOW_POLL_MAX_MS)
 
 
 class DeliveryLoop:
@@ -208,7 +215,7 @@ class DeliveryLoop:
                 self._note_progress()
                 grant = self._grant
                 if grant is None:
-                    self._follow(FOLLOW_POLL_MS)
+                    self._follow(follow_poll_ms(self._replica.settings.shards))
                     continue
                 ended = self._deliver(grant)
                 self._context.sparing.end()

@@ -41,6 +41,7 @@ class ControlLoop:
         self, context: ElectionContext, election: Election, delivery: DeliveryLoop, shard: int = 0
     ) -> None:
         self._calls = EtcdCalls(context.coordination, context.clock, context.identity, shard)
+        self._leaders = context.leaders
         self._health = context.health
         self._membership = context.membership
         self._mirror = CursorMirror(
@@ -224,7 +225,10 @@ class ControlLoop:
         """Make one call to etcd, in a worker thread, and tell the election its answer."""
         answer: Event | None
         try:
-            answer = await asyncio.to_thread(self._calls.carry_out, call)
+            if isinstance(call, facts.PollLeader) and self._leaders is not None:
+                answer = self._calls.leader_read(*await self._leaders.read(self.shard))
+            else:
+                answer = await asyncio.to_thread(self._calls.carry_out, call)
             if isinstance(call, facts.RevokeLease):
                 self._heartbeat.say_farewell(call.lease_id)
             self._health.note_answer()

@@ -7,6 +7,7 @@ from delayd.node.election.etcd_calls import Identity
 from delayd.node.election.etcd_health import EtcdHealth
 from delayd.node.election.heartbeat import Heartbeat
 from delayd.node.election.kafka_contact import KafkaContact
+from delayd.node.election.leader_reads import LeaderReads
 from delayd.node.election.membership import Membership
 from delayd.node.election.pulse_line import Exchange
 from delayd.node.replica.replica import Replica
@@ -30,3 +31,5 @@ class ElectionContext:
     """With Kafka; there is one where there is an exchange."""
     suspicion_ms: int = 0
     """See `replication.pulse`."""
+    leaders: LeaderReads | None = None
+    """What reads the leader keys of several shards; None: each election reads its own."""

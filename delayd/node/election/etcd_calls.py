@@ -90,11 +90,11 @@ class EtcdCalls:
         match call:
             case facts.PollLeader():
                 asked_ms = now_ms()
-                return facts.LeaderRead(asked_ms, self._noted(self._etcd.leader(self._shard)))
+                return self.leader_read(asked_ms, self._etcd.leader(self._shard))
             case facts.Depose(lease_id):
                 # A lease is of one campaign: what another one has created stays.
                 self._etcd.revoke(lease_id)
-                return facts.LeaderRead(now_ms(), self._noted(self._etcd.leader(self._shard)))
+                return self.leader_read(now_ms(), self._etcd.leader(self._shard))
             case facts.GrantLease(ttl_s):
                 lease = self._etcd.grant_lease(ttl_s)
                 return facts.LeaseGranted(now_ms(), lease.id, lease.ttl_ms)
@@ -111,6 +111,10 @@ class EtcdCalls:
             case facts.RevokeLease(lease_id):
                 self._etcd.revoke(lease_id)
                 return None
+
+    def leader_read(self, asked_ms: int, held: Leadership | None) -> facts.LeaderRead:
+        """Return the fact that the leader key was read, and note who holds it."""
+        return facts.LeaderRead(asked_ms, self._noted(held))
 
     def leadership(self, leader: facts.Leader) -> Leadership:
         """Return the leadership that this node has won."""

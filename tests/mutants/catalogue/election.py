@@ -253,10 +253,10 @@ ELECTION = (
         "only the leadership that was found dead is deposed",
         "election.md#pulse",
         CALLS,
-        "                self._etcd.revoke(lease_id)\n                return facts.LeaderRead(",
+        "                self._etcd.revoke(lease_id)\n                return self.leader_read(",
         "                held = self._etcd.leader(SHARD)\n"
         '                self._etcd.revoke(json.loads(held.owner)["lease"] if held else 0)\n'
-        "                return facts.LeaderRead(",
+        "                return self.leader_read(",
         f"{DEPOSING_TESTS}::test_only_the_leadership_that_was_found_dead_is_deposed",
     ),
     one_edit(

@@ -81,6 +81,7 @@ class SimulatedBus(MemoryBus):
         careful: bool = False,
         careful_to: Mapping[int, int] | None = None,
         may_be_flat: bool = False,
+        wait_ms: int | None = None,
     ) -> Consumer:
         """See the port."""
         parts = (self._wire, self._weather, self._kafka, self.link, topic)

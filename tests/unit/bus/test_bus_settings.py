@@ -4,7 +4,7 @@ import pytest
 
 from delayd.bus import Position
 from delayd.bus.confluent import ConfluentBus
-from delayd.bus.confluent.settings import Settings
+from delayd.bus.confluent.settings import FETCH_WAIT_MS, Settings
 from delayd.bus.kafka_python import KafkaPythonBus
 from delayd.bus.overrides import PROMISED
 from delayd.errors import ConfigError
@@ -45,6 +45,12 @@ def test_a_role_s_name_reaches_that_client_only() -> None:
     assert "linger.ms" not in got.consumer() | got.admin()
     assert "fetch.wait.max.ms" not in got.producer("id") | got.admin()
     assert not [name for name in got.admin() if name.startswith(("producer.", "consumer."))]
+
+
+def test_a_reader_may_let_brokers_wait_longer_unless_the_user_says_how_long() -> None:
+    assert settings().consumer()["fetch.wait.max.ms"] == FETCH_WAIT_MS
+    assert settings().consumer(40)["fetch.wait.max.ms"] == 40
+    assert settings(consumer__fetch__wait__max__ms="50").consumer(40)["fetch.wait.max.ms"] == "50"
 
 
 def test_the_promises_are_kept_by_default() -> None:

@@ -117,7 +117,8 @@ def costs() -> str:
             "nothing",
             "nothing",
             f"{known.LEADER_WRITES_PER_S.value:.0f} writes/s, and "
-            f"{known.POLLS_PER_S.value:.1f} reads/s from each node",
+            f"{known.POLLS_PER_S.value:.1f} reads/s from each node, "
+            f"{known.READS_PER_S_MAX.value:.0f} for all shards at most",
             "a keepalive every 3.3 s",
         ],
         [

@@ -23,6 +23,7 @@ from delayd.commands.plan.sizing import (
     steps_per_s,
 )
 from delayd.config.node import NodeConfig
+from delayd.node.election.leader_reads import EVERY_MS
 from delayd.node.election.membership import MEMBER_TTL_S
 from delayd.request.bodies import plain_message_body
 from delayd.wheel import Frame, FrameKind
@@ -117,6 +118,7 @@ def test_the_settings_are_those_of_nodes() -> None:
     assert known.FREE_MIN_BYTES.value == fields["disk_free_min_bytes"].default
     assert known.IDLE_STEPS_PER_S.value == 1_000 / fields["idle_step_interval_ms"].default
     assert known.POLLS_PER_S.value == 1_000 / ElectionTimes().poll_ms
+    assert known.READS_PER_S_MAX.value == 1_000 / EVERY_MS
     assert known.DENSE_HOUR_BYTES.value == SPARSE_BYTES_MAX
     assert known.SHARDS_MAX.value == SHARDS_MAX
     assert round(MEMBER_TTL_S / 3, 1) == 3.3, "docs/design/scale.md says so"
