@@ -116,8 +116,6 @@ def _check(seed: int, options: argparse.Namespace) -> int:
 
 def _rehearse(seed: int, options: argparse.Namespace) -> int:
     names = options.names or [*DISASTERS]
-    if options.shards not in (None, 1) and not options.names:
-        names.remove("move")  # It is of clusters with one shard.
     if unknown := [name for name in names if name not in DISASTERS]:
         known = ", ".join(DISASTERS)
         print(f"chaos: there is no disaster {unknown[0]!r}, only {known}", file=sys.stderr)

@@ -168,7 +168,7 @@ def move(course: Course) -> Course:
     course.cluster.stop(wheel)
     course.strike_at()
     course.kill([node for node in NODES if node != wheel])
-    new = replace(course, cluster=made(course.directory / "new", course.stack))
+    new = replace(course, cluster=made(course.directory / "new", course.stack, course.shards))
     new.make_targets()
     new.run(
         *("move", str(course.data / wheel), "--bootstrap", new.bootstrap, *CLUSTER),

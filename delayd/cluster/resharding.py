@@ -86,12 +86,29 @@ class Resharding:
         Raises ReshardError if there cannot be as many, or not now: then all go on with those there
         are, unless the text says otherwise. And what the drivers raise.
         """
+        return self._in_peace(partial(self._to, shards))
+
+    def close(self) -> None:
+        """Close all shards, as for a change to as many as there are: `to` opens them, and nobody
+        goes on before. Raises as `to` does."""
+        self._in_peace(self._close_all)
+
+    def _in_peace(self, change: Callable[[], T]) -> T:
+        """Carry out a change, and again while other runs come to their ends meanwhile."""
         for _ in range(RUNS_MAX):
             try:
-                return self._to(shards)
+                return change()
             except _OtherShardsError:
-                continue  # Another run has come to its end meanwhile: look again.
+                continue
         raise ReshardError("other runs change the shards, too", remedy="run this again")
+
+    def _close_all(self) -> None:
+        before = len(self._now())
+        self._close(before, before)
+
+    def _close(self, before: int, shards: int) -> None:
+        for shard in range(before):
+            self._repeated(partial(self._follow, shard, before, partial(_closed, shards=shards)))
 
     def _to(self, shards: int) -> Settings:
         seen = self._now()
@@ -106,8 +123,7 @@ class Resharding:
             kafka.add_partitions(self.settings.frontier.name, shards, self.timeout_ms)
         if shards < before and not any(record.resharding for record in now):
             self._rest(seen)
-        for shard in range(before):
-            self._repeated(partial(self._follow, shard, before, partial(_closed, shards=shards)))
+        self._close(before, shards)
         return self._repeated(partial(self._reshard, before, shards))
 
     def _is_begun(self, record: FrontierRecord) -> bool:

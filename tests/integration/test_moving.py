@@ -80,11 +80,14 @@ def killed_move(new: TestCluster, arguments: list[str]) -> None:
 
 
 @pytest.mark.rehearsal
+@pytest.mark.parametrize("shards", [1, 2])
 def test_a_cluster_moves_each_message_once_though_the_command_is_killed(
-    kafka_and_etcd: LocalCluster, tmp_path: Path
+    kafka_and_etcd: LocalCluster, tmp_path: Path, shards: int
 ) -> None:
-    old = make_cluster(kafka_and_etcd, tmp_path / "old", 2, retry_delays_ms=(FAR_MS,))
-    new = make_cluster(kafka_and_etcd, tmp_path / "new", 3)
+    old = make_cluster(
+        kafka_and_etcd, tmp_path / "old", 2, retry_delays_ms=(FAR_MS,), shards=shards
+    )
+    new = make_cluster(kafka_and_etcd, tmp_path / "new", 3, shards=1 if shards == 1 else 3)
     target = old.target("later")
     missing = f"target.{old.name}.missing"
     master, follower = old.node(0), old.node(1)

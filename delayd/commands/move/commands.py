@@ -127,6 +127,8 @@ def move(
     with ExitStack() as stack:
         layout = stack.enter_context(locked(data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
+        if mirrored:
+            refuse_shards(source.known.settings, "move --mirrored")
         old = None
         if frontier_from is not None:
             old = stack.enter_context(_old_cluster(frontier_from, from_config, source))
@@ -191,7 +193,6 @@ def _moment(text: str) -> int:
 
 
 def _refuse_unfit(record: FrontierRecord, which: str, remedy: str) -> None:
-    refuse_shards(record.settings, "move")
     if record.settings.guarantee == AT_LEAST_ONCE:
         raise ConfigError(
             f"{which} delivers at least once: nobody can be fenced there, and nothing be "

@@ -9,6 +9,10 @@ A node that takes over between 1 and 3 fences this program in turn, and 3 fails:
 cluster is not at rest, and nothing was moved. A fence alone would not do: a node that is started
 later takes the id back, and goes on from the last frontier.
 
+Several shards are closed before 1, each under the id of its masters, as for a change to as many as
+there are: so the joint frontier stays the cut. What opens them has the first shard's id, and so has
+3, which is one transaction. Where 3 does not come, they are opened again.
+
 Source: docs/design/moving.md, "The old cluster".
 """
 
@@ -18,15 +22,20 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final, Self
 
+import structlog
+
 from delayd.bus import Bus, TransactionalProducer
 from delayd.bus.reading import read_between
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, send_frontiers
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
+from delayd.cluster.resharding import Resharding
 from delayd.cluster.topics import transactional_id
-from delayd.errors import FencedError, FrontierError, MoveError
+from delayd.errors import DelaydError, FencedError, FrontierError, MoveError
 from delayd.request.settlements import is_settlement
-from delayd.runtime.clock import Clock
+from delayd.runtime.clock import Clock, SystemClock
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings
+
+log = structlog.get_logger()
 
 OWNER: Final = "delayd-move"
 BEHIND_MAX: Final = 10_000
@@ -44,44 +53,46 @@ class OldCluster:
         self._bus = bus
         self._settings = settings
         self._timeout_ms = timeout_ms
-        self._log = FrontierLog(bus, settings.frontier.name, 0, takes_moved=True)
+        self._logs = [self._log_of(0)]
+        """Of each shard, once `last` has read how many there are."""
         self._producer: TransactionalProducer | None = None
+        self._closed: Resharding | None = None
+        """What opens the shards that this run has closed."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._log.close()
+        for log_of_shard in self._logs:
+            log_of_shard.close()
         if self._producer is not None:
             self._producer.close()
+        if self._closed is not None:
+            self._open_again(self._closed)
 
     def fence(self) -> None:
-        """Let no master write any more that is there now. Raises ProducerError."""
-        name = transactional_id(self._settings.realm, 0)
-        self._producer = self._bus.transactional_producer(name)
-        self._producer.init_transactions(self._timeout_ms)
+        """Let no master write any more that is there now. Raises ProducerError, and ReshardError if
+        masters take the ids of their shards back again and again."""
+        self._take_id()
+        first = self._first().record
+        if first.settings.shards > 1 and not first.moved:
+            self._closed = Resharding(
+                self._bus, first.settings, SystemClock(), self._timeout_ms, rest_timeout_ms=0
+            )
+            self._closed.close()
+            self._take_id()  # Closing the first shard took it.
 
     def last(self) -> SeenFrontier:
-        """Return the last frontier record, read to the very end of its topic.
+        """Return the last frontier record, joint if there are several shards, read to the very end
+        of its topic.
 
-        Raises FrontierError if there is none, or it is another cluster's, KafkaUnreachableError.
+        Raises FrontierError if there is none, or it is another cluster's, KafkaUnreachableError,
+        ShardsChangedError if it is being changed.
         """
-        self._log.open(self._timeout_ms)
-        self._log.catch_up(self._log.high_watermark(self._timeout_ms), self._timeout_ms)
-        seen, topic = self._log.newest, self._settings.frontier.name
-        if seen is None:
-            raise FrontierError(
-                f"{topic} holds no frontier record",
-                remedy="leave --frontier-from out: then what the wheel knows counts",
-            )
-        known = (seen.record.settings.realm, seen.record.settings.buffer)
-        is_ours = known == (self._settings.realm, self._settings.buffer)
-        if not is_ours or not self._log.is_of_topic(seen.record, self._timeout_ms):
-            raise FrontierError(
-                f"{topic} there belongs to another cluster than the wheel, or was made again",
-                remedy="check --frontier-from; or leave it out: then what the wheel knows counts",
-            )
-        return seen
+        first = self._first()
+        shards = first.record.settings.shards
+        self._logs += [self._log_of(shard) for shard in range(len(self._logs), shards)]
+        return joint_seen([first, *(self._read(each) for each in self._logs[1:shards])])
 
     def require_settled(self, clock: Clock) -> None:
         """Raise MoveError if a transaction stays open in the buffer: what lies behind its first
@@ -136,27 +147,93 @@ class OldCluster:
                 break
         return count
 
-    def end(self, cut: FrontierRecord, moved: str) -> None:
-        """Write that the cluster was moved to this realm. Raise MoveError if a node has taken over
-        since `fence`, ProducerError if it is unknown whether it was written."""
+    def end(self, moved: str) -> None:
+        """Write behind what `last` has read that the cluster was moved to this realm. Raise
+        MoveError if a node has taken over since `fence`, ProducerError if it is unknown whether it
+        was written."""
         assert self._producer is not None, "fence comes first"
-        frontier = dataclasses.replace(cut.frontier, step=cut.frontier.step + 1)
-        last = dataclasses.replace(
-            cut, frontier=frontier, owner=OWNER, counts=StepCounts(), digest=0, moved=moved
-        )
-        topic, read_to = self._settings.frontier.name, self._log.read_to
+        parts = self._newest()
+        if len(parts) > 1 and not all(part.resharding for part in parts):
+            raise MoveError(
+                "a node of the old cluster has opened its shards again meanwhile",
+                remedy="stop all nodes of the old cluster, then run this again: nothing was moved",
+            )
+        records = [_moved(part, moved) for part in parts]
+        topic = self._settings.frontier.name
+        read_to = {each.shard: each.read_to for each in self._logs[: len(parts)]}
         try:
             self._producer.begin()
-            landed = send_frontiers(self._producer, topic, [last], self._timeout_ms)
-            if landed != {0: read_to}:
+            landed = send_frontiers(self._producer, topic, records, self._timeout_ms)
+            if landed != read_to:
                 raise MoveError(
-                    f"{topic} was read up to offset {read_to}, and goes on to {landed[0]}",
+                    f"{topic} was read up to offsets {read_to}, and goes on to {landed}",
                     remedy="stop the nodes of the old cluster, then run this again: nothing was "
                     "moved",
                 )
             self._producer.commit(self._timeout_ms)
+            self._closed = None
         except FencedError as error:
             raise MoveError(
                 "a node of the old cluster took over meanwhile",
                 remedy="stop all nodes of the old cluster, then run this again: nothing was moved",
             ) from error
+
+    def _take_id(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+        name = transactional_id(self._settings.realm, 0)
+        self._producer = self._bus.transactional_producer(name)
+        self._producer.init_transactions(self._timeout_ms)
+
+    def _first(self) -> SeenFrontier:
+        """Return the last record of the first shard. Raises FrontierError if it is another
+        cluster's."""
+        seen, topic = self._read(self._logs[0]), self._settings.frontier.name
+        known = (seen.record.settings.realm, seen.record.settings.buffer)
+        is_ours = known == (self._settings.realm, self._settings.buffer)
+        if not is_ours or not self._logs[0].is_of_topic(seen.record, self._timeout_ms):
+            raise FrontierError(
+                f"{topic} there belongs to another cluster than the wheel, or was made again",
+                remedy="check --frontier-from; or leave it out: then what the wheel knows counts",
+            )
+        return seen
+
+    def _log_of(self, shard: int) -> FrontierLog:
+        return FrontierLog(self._bus, self._settings.frontier.name, shard, takes_moved=True)
+
+    def _read(self, log_of_shard: FrontierLog) -> SeenFrontier:
+        """Return the last record of a shard, read to the very end of its partition."""
+        log_of_shard.open(self._timeout_ms)
+        log_of_shard.catch_up(log_of_shard.high_watermark(self._timeout_ms), self._timeout_ms)
+        if log_of_shard.newest is None:
+            raise FrontierError(
+                f"{self._settings.frontier.name}/{log_of_shard.shard} holds no frontier record",
+                remedy="leave --frontier-from out: then what the wheel knows counts",
+            )
+        return log_of_shard.newest
+
+    def _newest(self) -> list[FrontierRecord]:
+        """Return the last record of each shard, as `last` has read them."""
+        found = [each.newest.record for each in self._logs if each.newest is not None]
+        return found[: found[0].settings.shards]
+
+    def _open_again(self, closed: Resharding) -> None:
+        """Open the shards that were closed in vain. If that fails, nodes do so after a while."""
+        try:
+            closed.to(closed.settings.shards)
+        except DelaydError as error:
+            log.warning("shards_left_closed", why=error.message)
+
+
+def _moved(last: FrontierRecord, moved: str) -> FrontierRecord:
+    """Return the record that ends a shard."""
+    frontier = dataclasses.replace(last.frontier, step=last.frontier.step + 1)
+    return dataclasses.replace(
+        last,
+        frontier=frontier,
+        owner=OWNER,
+        counts=StepCounts(),
+        digest=0,
+        moved=moved,
+        resharding=0,
+    )

@@ -7,6 +7,9 @@ TESTS = "tests/unit/commands/test_move.py"
 BY_WHEEL = "tests/unit/commands/test_move_without_kafka.py"
 REFUSED = "tests/unit/commands/test_move_refused.py"
 MIRRORED = "delayd/commands/move/mirrored.py"
+OLD = "delayd/commands/move/old_cluster.py"
+SHARDS = "tests/unit/commands/test_move_shards.py"
+OF_SHARDS = "moving.md#several-shards"
 COPIES = "tests/unit/commands/test_move_mirrored.py"
 
 MOVES: tuple[Mutant, ...] = (
@@ -15,9 +18,39 @@ MOVES: tuple[Mutant, ...] = (
         "nothing is moved before the old frontier topic says that the cluster was moved",
         "moving.md#the-old-cluster",
         MOVING,
-        "        move.old.end(cut, move.settings.realm)\n",
-        "        pass\n",
+        "not is_ended:\n        move.old.end(move.settings.realm)\n",
+        "not is_ended:\n        pass\n",
         f"{TESTS}::test_an_old_master_that_wakes_up_or_is_started_again_delivers_nothing",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-ends-open-shards",
+        "shards are ended only while all of them are closed: others might deliver behind the cut",
+        OF_SHARDS,
+        OLD,
+        "        if len(parts) > 1 and not all(part.resharding for part in parts):\n",
+        "        if len(parts) > 99:\n",
+        f"{SHARDS}::test_shards_that_are_open_are_not_ended",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-closes-other-shards",
+        "no shard is closed before the topic is known to be the old cluster's",
+        OF_SHARDS,
+        OLD,
+        "        first = self._first().record\n",
+        "        first = self._read(self._logs[0]).record\n",
+        f"{SHARDS}::test_another_clusters_shards_are_not_closed",
+        is_simulated=False,
+    ),
+    one_edit(
+        "move-leaves-shards-closed",
+        "a move that ends before anything is moved opens the shards that it has closed",
+        OF_SHARDS,
+        OLD,
+        "            self._open_again(self._closed)\n",
+        "            pass\n",
+        f"{SHARDS}::test_what_was_closed_in_vain_is_opened_again",
         is_simulated=False,
     ),
     one_edit(
@@ -67,7 +100,7 @@ MOVES: tuple[Mutant, ...] = (
         "a run that goes on looks at the old cluster again: it may have delivered meanwhile",
         "moving.md#the-old-cluster",
         MOVING,
-        "    if has_gone_on and not move.takes_doubles:\n",
+        "    if not last.moved and not stands and not move.takes_doubles:\n",
         "    if False:\n",
         f"{REFUSED}::test_a_run_that_meets_the_old_kafka_again_sees_that_it_has_gone_on",
         is_simulated=False,
@@ -77,7 +110,7 @@ MOVES: tuple[Mutant, ...] = (
         "a run that goes on ends the old cluster, if an earlier one could not reach it",
         "moving.md#the-old-cluster",
         MOVING,
-        "            move.old.end(last, move.settings.realm)\n",
+        "            move.old.end(move.settings.realm)\n",
         "            pass\n",
         f"{REFUSED}::test_a_run_that_meets_the_old_kafka_again_at_rest_ends_it",
         is_simulated=False,
