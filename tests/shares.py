@@ -30,8 +30,8 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_judging_requests": 20,
     },
     "real": {
+        "test_chaos_runs": 210,
         "test_demo": 174,
-        "test_chaos_runs": 137,
         "test_clients": 108,
         "test_outbox": 86,
         "test_audit": 80,

@@ -19,8 +19,8 @@ from chaos.verdict import BOTH, Result
 pytestmark = pytest.mark.real
 
 SEED = 5
-AT_LEAST = ("freeze-master",)
-"""A zombie; `test_demo` kills a master before the same judges. `make test-full` and `make
+AT_LEAST = ("freeze-master", "kill-shard-leaders")
+"""A zombie, and the death of several shards' masters; `test_demo` kills a master before the same judges. `make test-full` and `make
 chaos-smoke` play all of `SMOKE`."""
 PATIENCE = 4
 """Times the bound of a recovery: other tests keep the machine busy. Nothing else is judged more
