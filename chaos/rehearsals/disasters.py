@@ -34,6 +34,7 @@ from chaos.rehearsals.course import (
 )
 from chaos.rehearsals.lost_markers import ends_with_marker, lose_last_marker, lose_tail
 from delayd.bus.confluent import ConfluentBus
+from delayd.cluster.frontier_log import FrontierLog
 from delayd.dev.nodes import CLUSTER_NAME
 from delayd.dev.supervision import environment_for
 
@@ -42,8 +43,9 @@ TIMEOUT_S: Final = 60
 PASSED_S: Final = 300
 """Until the new master has passed what was moved, on a machine with other work."""
 LATE_EVERY: Final = 10
-CHANGING_S: Final = (0.5, 3.0)
-"""How long somebody changes the number of shards: most of it is the start of the program."""
+CHANGING_S: Final = 1.0
+"""How long somebody goes on at most who has closed the first shard."""
+POLL_MS: Final = 20
 OLD_MS: Final = 60_000
 """`recover frontier` trusts clocks to a minute: what a target has received before that is old."""
 CLUSTER: Final = ("--cluster", CLUSTER_NAME, "--prefix", "delayd-")
@@ -90,11 +92,20 @@ def tear_shards(course: Course) -> Course:
     where = ("--bootstrap", course.bootstrap, *CLUSTER)
     env = environment_for({}, course.cluster.directory)
     with subprocess.Popen((sys.executable, *command, *where), env=env) as person:
+        _await_closing(course.bootstrap, lambda: person.poll() is None)
         with suppress(subprocess.TimeoutExpired):
-            person.wait(course.chance.uniform(*CHANGING_S))
+            person.wait(course.chance.uniform(0, CHANGING_S))
         person.kill()
     course.kill()
     return _mend_markers(course)
+
+
+def _await_closing(bootstrap: str, goes_on: Callable[[], bool]) -> None:
+    """Wait until the first shard is closed, or the change of shards has come to its end."""
+    with closing(FrontierLog(ConfluentBus(bootstrap), "delayd-frontier", 0)) as log:
+        log.open(TIMEOUT_S * 1_000)
+        while goes_on() and not (log.newest and log.newest.record.resharding):
+            log.poll(POLL_MS)
 
 
 def _mend_markers(course: Course) -> Course:

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.real
 
 SEED = 5
 AT_LEAST = ("freeze-master", "kill-shard-leaders")
-"""A zombie, and the death of several shards' masters; `test_demo` kills a master before the same judges. `make test-full` and `make
-chaos-smoke` play all of `SMOKE`."""
+"""A zombie, and the death of several shards' masters; `test_demo` kills a master before the same
+judges. `make test-full` and `make chaos-smoke` play all of `SMOKE`."""
 PATIENCE = 4
 """Times the bound of a recovery: other tests keep the machine busy. Nothing else is judged more
 mildly."""
