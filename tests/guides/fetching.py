@@ -10,6 +10,7 @@ from connect_workers import connect_jars
 from guide_programs import PROGRAMS
 from maven import fetch_maven
 from postgres_servers import postgres_binaries
+from rocket_servers import rocketmq_jars
 
 
 def connect_jars_if_needed() -> None:
@@ -19,7 +20,7 @@ def connect_jars_if_needed() -> None:
 
 
 if __name__ == "__main__":
-    others = (find_chromium, archive_kafka, archive_spark, connect_jars_if_needed)
+    others = (find_chromium, archive_kafka, archive_spark, connect_jars_if_needed, rocketmq_jars)
     # The Java program takes Kafka's jars along.
     for fetch in (*PROGRAMS.values(), fetch_maven, *others):
         try:

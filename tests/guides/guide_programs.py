@@ -14,17 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from installing import install, node_and_npm, only_installer, wheel_folder
+from java_compiler import compile_java
 
-from delayd.dev.jars import ivy_jar, kafka_jars
+from delayd.dev.jars import kafka_jars
 from delayd.runtime.cache import cache_directory
 from delayd.runtime.java import find_java
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "guides" / "examples"
 FOLDER = "guides"
 """In the cache."""
-
-ECJ_VERSION = "3.46.100"  # the Eclipse compiler for Java; needs Java 17, as Kafka does
-ECJ_SHA256 = "74c93172475fee0cd4e6eefb44233516dd40525642da35d009146d97ea598229"
 
 JAVA_CLIENT_JARS = ("kafka-clients", "slf4j-api", "lz4-java", "snappy-java", "zstd-jni")
 """What Maven would fetch for org.apache.kafka:kafka-clients."""
@@ -38,15 +36,9 @@ def java_program() -> list[str]:
     client = [str(jar) for name in JAVA_CLIENT_JARS for jar in jars.glob(f"{name}-*.jar")]
     assert len(client) == len(JAVA_CLIENT_JARS), f"Kafka's jars are not as expected: {client}"
     with only_installer(cache, FOLDER) as folder:
-        compiler = _ecj(java.path, folder)
         classes = folder / "java"
-        shutil.rmtree(classes, ignore_errors=True)
-        install(
-            "the Java program",
-            [
-                *(java.path, "-jar", compiler, "-17", "-encoding", "UTF-8"),
-                *("-classpath", os.pathsep.join(client), "-d", classes, EXAMPLES / "java"),
-            ],
+        compile_java(
+            "the Java program", [EXAMPLES / "java"], os.pathsep.join(client), classes, folder
         )
     return [str(java.path), "-cp", os.pathsep.join([str(classes), *client]), "Reminders"]
 
@@ -94,25 +86,3 @@ PROGRAMS: Mapping[str, Callable[[], list[str]]] = {
     "node": node_program,
 }
 """By language, as the folder and the page are named: the function that returns its command."""
-
-
-def _ecj(java: Path, folder: Path) -> Path:
-    """Return the compiler from Maven Central; AssertionError if its checksum is another one."""
-    jar = folder / f"ecj-{ECJ_VERSION}.jar"
-    if not jar.exists():
-        arriving = folder / "arriving"
-        install(
-            f"ecj {ECJ_VERSION} from Maven Central",
-            [
-                *(java, f"-Divy.default.ivy.user.dir={folder / 'ivy'}", "-jar", ivy_jar()),
-                *("-cache", folder / "ivy" / "cache"),
-                *("-dependency", "org.eclipse.jdt", "ecj", ECJ_VERSION, "-types", "jar"),
-                *("-retrieve", f"{arriving}/[artifact]-[revision].[ext]"),
-            ],
-        )
-        found = hashlib.sha256((arriving / jar.name).read_bytes()).hexdigest()
-        assert found == ECJ_SHA256, f"{jar.name} has the SHA-256 {found}, not {ECJ_SHA256}"
-        (arriving / jar.name).rename(jar)
-        shutil.rmtree(arriving)
-        shutil.rmtree(folder / "ivy")
-    return jar

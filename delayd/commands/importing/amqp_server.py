@@ -69,7 +69,7 @@ class AmqpServer:
         except self._errors as error:
             is_refusal = isinstance(error, self._refusals)
             raise SourceUnreachableError(
-                f"RabbitMQ at {self.name}: {error or type(error).__name__}",
+                f"RabbitMQ at {self.name}: {str(error) or repr(error)}",  # pika says some so only
                 remedy=REFUSED if is_refusal else CUT,
             ) from error
 

@@ -34,7 +34,8 @@ class FileRows:
         if not self._is_csv and path.suffix.lower() not in JSON_LINES:
             raise ConfigError(
                 f"{path}: the end of its name says no format",
-                remedy=f"name it {', '.join(JSON_LINES)} or {CSV}; see --help for other sources",
+                remedy=f"name it {', '.join(JSON_LINES)} or {CSV}; other sources are kafka:TOPIC,"
+                " zset:KEY, celery:QUEUE and rabbitmq:QUEUE",
             )
         self.name = str(path.resolve())
         self.start: str | None = None
@@ -160,7 +161,7 @@ def _json_rows(lines: _Lines) -> Iterator[Row]:
             if not isinstance(fields, dict):
                 fields, problem = {}, "it is no JSON object"
         except (ValueError, RecursionError) as error:
-            problem = f"it is not JSON: {error}"
+            problem = f"it is not JSON, one object a line: {error}"
         yield _row(lines, name, fields, line, problem)
 
 

@@ -27,7 +27,7 @@ FINE: Final = "scheduled"
 """The verdict by which a row is where it should be."""
 MALFORMED_MAX: Final = 10_000
 """If so many are none at the start, nothing is imported."""
-CUT: Final = "nothing is lost: --resume goes on"
+CUT: Final = "see that it runs there; nothing is lost, and --resume goes on with what was begun"
 """What to do when the connection to a source is."""
 REFUSED: Final = "mend what it refuses, and --resume if the import was begun"
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from delayd.client.asking import Ask, Content, Moment, Options, UserHeaders, ask
+from delayd.client.errors import RequestRefusedError
 from delayd.config.import_mapping import ImportMapping, MissingError, Text, mapping_in
 from delayd.request import Op
 from delayd.request.reasons import RefusedError
-from delayd.request.times import DUE_MS_MAX, delay_ms_of, is_local
+from delayd.request.times import delay_ms_of, due_ms_of, is_local
 
 PER_MS: Final = {
     "s": Decimal(1_000),
@@ -74,6 +75,8 @@ class RowMapping:
             raise RowError(row.problem)
         try:
             return self._ask(row, buffer, begun_ms)
+        except RequestRefusedError:
+            raise
         except (
             RecursionError,
             TypeError,
@@ -126,9 +129,11 @@ class RowMapping:
         except InvalidOperation as error:
             raise RowError(f"the due time {text!a} is no number") from error
         due_ms = int(exact.to_integral_value(ROUND_CEILING))  # never early
-        if due_ms > DUE_MS_MAX:
-            raise RowError(f"the due time {text} is beyond the year 9999: is unit right?")
-        return due_ms
+        try:
+            return due_ms_of(str(due_ms))
+        except RefusedError as error:
+            unit = self._mapped.unit
+            raise RowError(f'the due time {text} is no time in "{unit}": is unit right?') from error
 
     def _key(self, row: Row) -> str | bytes | None:
         return row.key if self._mapped.key is None else self._text("key", row)

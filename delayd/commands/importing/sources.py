@@ -45,9 +45,11 @@ class Given(NamedTuple):
 def source_of(source: str, given: Given) -> Source:
     """Open a source. ConfigError, KafkaUnreachableError, SourceUnreachableError."""
     kind, _, name = source.partition(":")
-    if kind == KAFKA:
+    if kind == KAFKA and name:
         bus = open_bus(given.bootstrap, load_security(given.config).properties())
         return TopicRows(bus, name, SystemClock())
+    if kind == KAFKA:
+        raise ConfigError(f"{source}: it needs a name", remedy=f"write {kind}:TOPIC")
     if kind not in URLS:
         return FileRows(Path(source))
     if given.url is None or not name:

@@ -26,6 +26,7 @@ from delayd.commands.importing.files import FileRows
 from delayd.commands.importing.job import Import, Requests, look
 from delayd.commands.importing.journal import About, Journal
 from delayd.commands.importing.mapping import Row, RowError, RowMapping, mapping_of
+from delayd.commands.importing.sources import Given, source_of
 from delayd.errors import ConfigError, DelaydError
 from delayd.testing import InMemoryDelayd
 
@@ -164,8 +165,9 @@ def test_a_value_is_the_row_or_a_field_also_in_base64(folder: Path) -> None:
         ({"run_at": None}, "it has no due"),
         ({"id": None}, "the field id is missing"),
         ({"run_at": "1" * 50}, "more than 40 digits"),
-        ({"run_at": "soon"}, "bad-due"),
-        ({"run_at": 10**12}, "is unit right"),
+        ({"run_at": "soon"}, "^bad-due"),
+        ({"run_at": 10**12}, 'is no time in "s": is unit right'),
+        ({"run_at": 1_800_000}, "is unit right"),
         ({"partition": "9" * 5_000}, "cannot be read"),
         ({"deep": json.loads("[" * 600 + "]" * 600)}, "cannot be read"),
         ({"deep": {"bytes": b"x"}}, "cannot be read"),
@@ -207,6 +209,7 @@ def test_rows_of_json_lines(folder: Path) -> None:
     ]
     assert rows[0].value == b'{"a": 1}'
     assert [bool(each.problem) for each in rows] == [False, True, True, False]
+    assert "one object a line" in (rows[2].problem or "")
     assert [list(FileRows(path).rows(each.position)) for each in rows] == [
         rows[n + 1 :] for n in range(4)
     ]
@@ -273,6 +276,10 @@ def test_a_file_without_a_format_or_names_is_refused(folder: Path) -> None:
         FileRows(written(folder, [], "rows.txt"))
     with pytest.raises(ConfigError, match="cannot read"):
         FileRows(folder / "none.jsonl")
+    given = Given("b", None, None, None, None, False)
+    for source, why in (("redis:a", "sources are kafka:TOPIC"), ("kafka:", "needs a name")):
+        with pytest.raises(ConfigError, match=why):
+            source_of(source, given)
     for names in ([], ["a,a"]):
         with pytest.raises(ConfigError, match="name each column once"):
             list(FileRows(written(folder, names, "r.csv")).rows(None))
