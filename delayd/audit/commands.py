@@ -222,7 +222,7 @@ def _once(source: "Source", where: Where, asked: Asked) -> ExitCode:
     from delayd.audit.run import AuditOptions, run
     from delayd.audit.showing.page import page
     from delayd.audit.showing.text import show
-    from delayd.audit.showing.words import visible
+    from delayd.runtime.visible import visible
 
     options = AuditOptions(
         cluster=where.cluster,
@@ -254,9 +254,9 @@ def _follow(source: "Source", where: Where, asked: Asked) -> ExitCode:
     from delayd.audit.errors import refuse_at_least_once, refuse_virtual
     from delayd.audit.follow import FollowOptions, follow, line_of
     from delayd.audit.reading.access import Access
-    from delayd.audit.showing.words import visible
     from delayd.cluster.key_checks import check_keys
     from delayd.cluster.topics import load_settings
+    from delayd.runtime.visible import visible
 
     assert asked.work is not None, "checked before"
     interval_ms = _interval_ms(asked.interval)

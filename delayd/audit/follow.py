@@ -23,10 +23,10 @@ from delayd.audit.following.stall_watch import StallWatch
 from delayd.audit.reading.access import Access
 from delayd.audit.reading.plan import unplanned_file
 from delayd.audit.reading.session import SparkStartError
-from delayd.audit.showing.words import visible
 from delayd.errors import DelaydError
 from delayd.runtime.atomic_file import write_atomically
 from delayd.runtime.clock import SystemClock
+from delayd.runtime.visible import visible
 from replication.rules import Rules
 from replication.settings import TOPIC_ROLES, Settings
 

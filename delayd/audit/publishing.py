@@ -15,7 +15,7 @@ from delayd.cluster.audit_reports import publish
 from delayd.cluster.connect import open_coordination
 from delayd.cluster.member_proof import MemberKeys
 from delayd.cluster.topics import load_settings
-from delayd.config.cluster_key import proof_key
+from delayd.config.cluster_key import signing_key
 from delayd.config.security import Security
 from delayd.errors import ConfigError, DelaydError, NodeUnreachableError
 
@@ -29,7 +29,7 @@ def published(
     try:
         if source.cluster_key is None:
             raise ConfigError(
-                "the report is not published: nodes take it under the cluster key only",
+                "nodes take it under the cluster key only",
                 remedy="give --cluster-key, or --no-publish",
             )
         settings = load_settings(source.bus, report.cluster, prefix, TIMEOUT_MS).record.settings
@@ -38,9 +38,9 @@ def published(
             coordination.enter(settings.realm)
             found = coordination.members()
         if not found:
-            raise NodeUnreachableError("the report is not published: etcd knows no node")
+            raise NodeUnreachableError("etcd knows no node")
         members = [Member.of(node, value) for node, value in sorted(found.items())]
-        keys = MemberKeys(proof_key(source.cluster_key), settings.realm)
+        keys = MemberKeys(signing_key(source.cluster_key, settings), settings.realm)
         return publish(report.to_json(), page(report), members, keys, source.clock)
-    except DelaydError as error:
-        return [str(error)]
+    except (DelaydError, ValueError, AttributeError) as error:  # a member key may be no JSON
+        return [f"the report is not published: {error}"]

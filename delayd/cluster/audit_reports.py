@@ -19,14 +19,19 @@ from typing import Any, Final
 
 from delayd.cluster.admin_client import BODY_BYTES_MAX, Member, opened, url_of
 from delayd.cluster.member_proof import Asked, MemberKeys
-from delayd.errors import ConfigError, NodeUnreachableError
+from delayd.errors import ConfigError, DelaydError, NodeUnreachableError
 from delayd.runtime.clock import Clock
+from delayd.runtime.visible import visible
 
 TIMEOUT_S: Final = 10.0
 """Of one node: it takes a body for as long."""
 AT_ONCE: Final = 8
 """Nodes that are sent to at a time."""
 DIGEST_DIGITS: Final = 32
+REPORT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""What a node takes."""
+COUNTS: Final = ("made_ms", "messages", "nodes", "compared")
+"""Numbers of an audit in a list."""
 
 
 def id_of(made_ms: int, body: bytes) -> str:
@@ -43,6 +48,8 @@ def publish(
 ) -> list[str]:
     """Send a report to these nodes; return why it is not on some of them, a line each."""
     body = json.dumps({"report": report, "page": page}, separators=(",", ":")).encode()
+    if len(body) > REPORT_BYTES_MAX:
+        return [f"no node takes the report: it has {len(body)} bytes, {REPORT_BYTES_MAX} at most"]
     path = f"/audits/{id_of(report['made_ms'], body)}"
 
     def send(member: Member) -> str | None:
@@ -64,48 +71,83 @@ def publish(
 
 def kept_by(nodes: Sequence[str], token: str | None) -> list[dict[str, Any]]:
     """Return the audits that nodes keep, the newest first, each once: a node that was down when one
-    was published lacks it. NodeUnreachableError if none answers; ConfigError."""
-    answers = [
-        json.loads(body) for body in _asked_of(nodes, "/v1/audits", token) if body is not None
+    was published lacks it. NodeUnreachableError or ConfigError if no node shows any."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ask") as pool:
+        answers = list(pool.map(lambda node: _asked(node, "/v1/audits", token), nodes))
+    lists = [
+        kept
+        for status, body in answers
+        if status == HTTPStatus.OK and _are_listed(kept := _json(body))
     ]
-    if not answers:
-        raise NodeUnreachableError(
-            f"no node answers ({', '.join(nodes) or 'etcd knows none of this cluster'})",
-            remedy="start a node, or name the admin port of a live one with --admin",
-        )
-    found = {each["id"]: each for kept in answers for each in kept}
+    if not lists:
+        raise _nothing_shown(nodes, answers)
+    found = {each["id"]: each for kept in lists for each in kept}
     return [found[id] for id in sorted(found, reverse=True)]
 
 
 def content_of(nodes: Sequence[str], token: str | None, path: str) -> bytes | None:
-    """Return what a node answers that has this; None if none has. ConfigError."""
-    return next((body for body in _asked_of(nodes, path, token) if body is not None), None)
+    """Return what the first node that has this answers; None if those that answer have it not.
+    NodeUnreachableError or ConfigError if none answers."""
+    answers = []
+    for node in nodes:
+        status, body = _asked(node, path, token)
+        if status == HTTPStatus.OK:
+            return body
+        answers.append((status, body))
+    if not any(status == HTTPStatus.NOT_FOUND for status, _ in answers):
+        raise _nothing_shown(nodes, answers)
+    return None
 
 
-def _asked_of(nodes: Sequence[str], path: str, token: str | None) -> "list[bytes | None]":
+def _asked(node: str, path: str, token: str | None) -> tuple[int, bytes]:
+    """Return status and body of a node's answer; 0 and why there is none."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    try:
+        with opened(url_of(node) + path, TIMEOUT_S, headers=headers) as answer:
+            return answer.status, answer.read(BODY_BYTES_MAX)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return 0, f"{type(error).__name__} {error}".encode()
 
-    def ask(node: str) -> bytes | None:
-        try:
-            with opened(url_of(node) + path, TIMEOUT_S, headers=headers) as answer:
-                status, body = answer.status, answer.read(BODY_BYTES_MAX)
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
+
+def _are_listed(kept: Any) -> bool:
+    """Return whether these are audits as a node lists them."""
+    return isinstance(kept, list) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("id"), str)
+        and isinstance(each.get("found"), dict)
+        and all(isinstance(each.get(name), int) for name in COUNTS)
+        and 0 <= each["made_ms"] < 10**13
+        for each in kept
+    )
+
+
+def _nothing_shown(nodes: Sequence[str], answers: Sequence[tuple[int, bytes]]) -> DelaydError:
+    """Return the error when no node shows what was asked for."""
+    said = []
+    for node, (status, body) in zip(nodes, answers, strict=True):
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise ConfigError(
+            return ConfigError(
                 f"{node} shows no audits: {_detail(body)}",
                 remedy="give a token with the scope read by --token or DELAYD_API_TOKEN, see "
                 "docs/operations.md, 'Tokens'",
             )
-        return body if status == HTTPStatus.OK else None
+        why = f"status {status}, {_detail(body)}" if status else visible(body.decode())
+        said.append(f"{node}: {why}")
+    return NodeUnreachableError(
+        f"no node shows audits ({'; '.join(said) or 'etcd knows none of this cluster'})",
+        remedy="start a node, or name the admin port of a live one with --admin",
+    )
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ask") as pool:
-        return list(pool.map(ask, nodes))
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _detail(body: bytes) -> str:
-    try:
-        fields = json.loads(body)
-        return str(fields.get("detail") or fields["problem"])[:500]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "it gives no reason"
+    """Return what is wrong, as the answer says."""
+    fields = _json(body)
+    said = fields if isinstance(fields, dict) else {}
+    return visible(str(said.get("detail") or said.get("problem") or "it gives no reason"))

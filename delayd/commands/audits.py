@@ -13,6 +13,7 @@ from delayd.commands.wording import local_time, plural
 from delayd.config.cli_options import AsJson, ClusterName, Config, Etcd, Token
 from delayd.config.security import load_security
 from delayd.errors import ConfigError, ExitCode
+from delayd.runtime.visible import visible
 
 
 def audits(
@@ -58,9 +59,9 @@ def _list(found: list[dict[str, Any]], as_json: bool) -> None:
     if not found:
         typer.echo("no audit is known: `delayd audit` with --etcd makes one")
     for each in found:
-        findings = ", ".join(f"{fault} {count}" for fault, count in each["found"].items())
+        findings = ", ".join(f"{visible(fault)} {count}" for fault, count in each["found"].items())
         typer.echo(
             f"{local_time(each['made_ms'])}  {findings or 'ok'}, "
             f"{plural(each['messages'], 'message')}, "
-            f"{each['compared']} of {plural(each['nodes'], 'node')} compared  {each['id']}"
+            f"{each['compared']} of {plural(each['nodes'], 'node')} compared  {visible(each['id'])}"
         )

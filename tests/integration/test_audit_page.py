@@ -20,7 +20,7 @@ from sample_reports import (
 )
 
 from delayd.audit.showing.page import page as page_of
-from delayd.audit.showing.words import visible
+from delayd.runtime.visible import visible
 
 MEASURE = (Path(__file__).parent / "measure.js").read_text()
 IMAGE = Path(__file__).parents[2] / "docs" / "images" / "audit.png"

@@ -13,7 +13,7 @@ from delayd.audit.report import Report
 from delayd.audit.showing.building.elements import Html, element
 from delayd.audit.showing.sections import lateness, over_time, replicas, requests, the_cut, travel
 from delayd.audit.showing.verdict import SIGNS, findings, verdict
-from delayd.audit.showing.words import visible
+from delayd.runtime.visible import visible
 
 PAGE_BYTES_MAX: Final = 5_000_000
 

@@ -20,9 +20,9 @@ from delayd.audit.showing.words import (
     second_text,
     time_text,
     verdict_sentence,
-    visible,
     wrong_sentence,
 )
+from delayd.runtime.visible import visible
 
 EXAMPLES_SHOWN: Final = 3
 """Findings of each fault; `--html` and `--json` have more."""

@@ -16,9 +16,9 @@ from delayd.audit.showing.words import (
     place_text,
     second_text,
     verdict_sentence,
-    visible,
     wrong_sentence,
 )
+from delayd.runtime.visible import visible
 
 FINDINGS_MAX: Final = 500
 """Rows of findings: a report keeps 20 of each of some 25 faults."""

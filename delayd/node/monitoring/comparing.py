@@ -42,7 +42,7 @@ def add_comparison_routes(app: FastAPI, node: Compared) -> None:
         answerer, members = node.comparisons.answerer, node.members
         try:
             shown = request.headers.get("authorization", "")
-            passed = members.check(request.method, request.url.path, shown)
+            passed = members.check(request.method, request.scope["path"], shown)
         except RefusedError as error:
             return JSONResponse({"problem": str(error)}, status_code=401)
         try:

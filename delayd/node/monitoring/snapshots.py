@@ -48,7 +48,7 @@ def add_snapshot_routes(app: FastAPI, node: Giver) -> None:
         donor, members = node.donor, node.members
         try:
             shown = request.headers.get("authorization", "")
-            passed = members.check(request.method, request.url.path, shown)
+            passed = members.check(request.method, request.scope["path"], shown)
         except RefusedError as error:
             return JSONResponse({"problem": str(error)}, status_code=401)
         try:

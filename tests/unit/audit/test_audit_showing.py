@@ -38,9 +38,9 @@ from delayd.audit.showing.words import (
     short_count,
     time_text,
     verdict_sentence,
-    visible,
     wrong_sentence,
 )
+from delayd.runtime.visible import visible
 
 
 class Reader(HTMLParser):

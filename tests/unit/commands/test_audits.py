@@ -5,7 +5,10 @@ Source: docs/reference/cli.md, "delayd audits".
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from api_node import READER, TEAM, ApiNode, api_node, serving
@@ -14,7 +17,7 @@ from published_audits import MADE_MS, PAGE, report
 from typer.testing import CliRunner
 
 from delayd.cluster.admin_client import Member
-from delayd.cluster.audit_reports import kept_by, publish
+from delayd.cluster.audit_reports import REPORT_BYTES_MAX, kept_by, publish
 from delayd.cluster.member_proof import MemberKeys
 from delayd.commands.cli import app
 from delayd.dev.ports import pick_ports
@@ -59,7 +62,7 @@ def test_a_report_reaches_each_node_that_is_there_and_the_others_are_named(port:
 
 
 def test_it_lists_and_shows_what_nodes_keep(port: int, tmp_path: Path) -> None:
-    newer = report(MADE_MS + 1, verdict="failed", found={"lost": 2, "early": 1}, accepted=1)
+    newer = report(MADE_MS + 9, verdict="failed", found={"lost": 2, "early": 1}, accepted=1)
     assert publish(newer, "<p>Größe</p>", [there(port)], KEYS, SystemClock()) == []
     code, said = delayd(port)
     assert code == 0 and "lost 2, early 1, 1 message, 1 of 2 nodes compared  " in said
@@ -87,3 +90,98 @@ def test_what_cannot_be_shown_is_told(port: int, node: ApiNode) -> None:
         delayd(nobody)
     with serving(node) as empty:
         assert "no audit is known" in delayd(empty)[1]
+
+
+class Bad(BaseHTTPRequestHandler):
+    """A program that answers whatever it is told to, and no node."""
+
+    answer = 200, b""
+
+    def do_GET(self) -> None:
+        status, body = self.answer
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[int]:
+    """Yield the port of a program that answers so."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Bad,), {"answer": (status, body)}))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def times_of(*nodes: str) -> list[int]:
+    """When their audits were made, Unix ms."""
+    return [each["made_ms"] for each in kept_by(nodes, READER)]
+
+
+ESCAPES = "\x1b[31mred\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"no json", b"{}", b"[7]", b'[{"id": "x"}]', b"[" * 100_000, b"\xff"]
+)
+def test_who_answers_with_something_else_is_no_node(port: int, body: bytes) -> None:
+    made_ms = MADE_MS + 2
+    publish(report(made_ms), PAGE, [there(port)], KEYS, SystemClock())
+    with answering(200, body) as other:
+        with pytest.raises(NodeUnreachableError, match="no node shows audits"):
+            delayd(other)
+        assert made_ms in times_of(f"127.0.0.1:{other}", f"127.0.0.1:{port}")
+
+
+def test_what_others_say_reaches_no_terminal_as_it_is() -> None:
+    listed = {
+        "id": ESCAPES,
+        "made_ms": MADE_MS,
+        "found": {ESCAPES: 1},
+        "messages": 1,
+        "nodes": 1,
+        "compared": 1,
+    }
+    with answering(200, json.dumps([listed]).encode()) as other:
+        code, said = delayd(other)
+        assert code == 0 and "\x1b" not in said and said.count("\\x1b[31mred") == 2
+    with (
+        answering(401, json.dumps({"detail": ESCAPES}).encode()) as other,
+        pytest.raises(ConfigError) as refused,
+    ):
+        delayd(other)
+    assert "\x1b" not in str(refused.value)
+
+
+def test_why_nobody_shows_audits_is_told() -> None:
+    old = json.dumps({"detail": "there is no such route"}).encode()
+    with answering(404, old) as other, pytest.raises(NodeUnreachableError) as told:
+        delayd(other)
+    assert f"127.0.0.1:{other}: status 404, there is no such route" in str(told.value)
+    [nobody] = pick_ports(1)
+    for arguments in ((), (f"{MADE_MS}-{'0' * 32}",)):
+        with pytest.raises(NodeUnreachableError, match=rf"{nobody}: ConnectionRefusedError"):
+            delayd(nobody, *arguments)
+
+
+def test_a_node_that_refuses_the_token_hides_no_other_one(port: int) -> None:
+    made_ms = MADE_MS + 3
+    publish(report(made_ms), PAGE, [there(port)], KEYS, SystemClock())
+    with answering(401, b"{}") as other:
+        assert made_ms in times_of(f"127.0.0.1:{other}", f"127.0.0.1:{port}")
+
+
+def test_a_report_that_no_node_takes_is_not_sent() -> None:
+    with answering(201, b"{}") as other:
+        large = report(notes=["x" * REPORT_BYTES_MAX])
+        [problem] = publish(large, PAGE, [there(other)], KEYS, SystemClock())
+    assert problem.startswith("no node takes the report: it has 8")

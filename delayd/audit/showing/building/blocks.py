@@ -7,13 +7,12 @@ from typing import Final, Generic, TypeVar
 from delayd.audit.report import Lateness
 from delayd.audit.showing.building.elements import Html, Node, element
 from delayd.audit.showing.words import (
-    TEXT_CHARS_MAX,
     count_text,
     duration_text,
     moment_of,
     time_text,
-    visible,
 )
+from delayd.runtime.visible import TEXT_CHARS_MAX, visible
 
 Item = TypeVar("Item")
 

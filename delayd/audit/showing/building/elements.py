@@ -1,6 +1,6 @@
 """HTML and SVG, written and escaped in one place.
 
-Nothing else in this folder writes a `<`. What a user has chosen goes through `words.visible`
+Nothing else in this folder writes a `<`. What a user has chosen goes through `visible`
 first, so that it cannot move what stands around it either.
 """
 

@@ -15,8 +15,8 @@ from delayd.audit.showing.words import (
     duration_text,
     span_text,
     time_text,
-    visible,
 )
+from delayd.runtime.visible import visible
 
 ROW: Final = 30
 TOP: Final = 8

@@ -56,9 +56,9 @@ def add_audits(api: APIRouter, services: Services) -> None:
     async def audit(reader: Reader, id: AuditId) -> Response:
         """The report of an audit, as `delayd audit --json` prints it."""
         _refuse_limited(reader)
-        kept = await services.shelf.do(lambda: services.audits.read(id))
         # ASCII: ids in it may be text that no UTF-8 has.
-        return Response(json.dumps(kept.report), media_type="application/json")
+        shown = await services.shelf.do(lambda: json.dumps(services.audits.read(id).report))
+        return Response(shown, media_type="application/json")
 
     @api.get("/audits/{id}/page", operation_id="audit_page", response_class=HTMLResponse)
     async def page(reader: Reader, id: AuditId) -> HTMLResponse:
@@ -75,7 +75,7 @@ def add_pages_and_intake(app: FastAPI, services: Services) -> None:
         """Keep a report."""
         shown = request.headers.get("authorization", "")
         try:
-            services.node.members.check(request.method, request.url.path, shown)
+            services.node.members.check(request.method, request.scope["path"], shown)
         except RefusedError as error:
             raise TokenError(
                 str(error), remedy="give the audit this cluster's key: DELAYD_CLUSTER_KEY"

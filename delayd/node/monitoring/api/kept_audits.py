@@ -1,24 +1,25 @@
 """The reports of audits that a node keeps, in files of its data directory: the newest ones.
 
-    DIR/audits/MADE_MS-DIGEST    CHECKSUM SUMMARY, a line, then the body as it was sent
+    DIR/audits/MADE_MS-DIGEST    the body as it was sent
     body                         {"report": as of `delayd audit --json`, "page": the HTML}
 
-DIGEST begins the SHA-256 of the body, CHECKSUM that of the summary, which is JSON. So a list reads
-only lines, and each file says whether it is whole.
+DIGEST begins the SHA-256 of the body, so each file says whether it is whole. All are read once,
+when the first one is asked for; what lists show of them stays in memory.
 
 Not here: who may send one. No file here is a part of the wheel, and none is needed to deliver.
 
 Invariants: a report is kept whole or not at all; a file that is damaged, or that is not of this
-grammar, is passed over; with a report the disk keeps the room that the wheel must have free.
+grammar, is passed over, and takes no other one's place; with a report the disk keeps the room that
+the wheel must have free.
 
 Not thread safe: one thread does all (`Services.shelf`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,8 +34,6 @@ AUDITS_MAX: Final = 30
 """A month of nights."""
 BYTES_MAX: Final = 64 * 1024 * 1024
 """Of all of them: eight of the largest, hundreds of the usual size."""
-LINE_BYTES_MAX: Final = 16 * 1024
-"""Many times the largest summary."""
 AHEAD_MAX_MS: Final = 3_600_000
 """A report from further in the future would stay the newest one: a clock is wrong."""
 NAME: Final = re.compile(r"[0-9]{13}-[0-9a-f]{32}")
@@ -65,46 +64,90 @@ class KeptAudits:
         Raises MalformedError if it is none of this cluster, or older than all that are kept, and
         NotKeptError if there is no room.
         """
-        summary = self._summary_of(id, body).model_dump_json().encode()
-        content = b"%s %s\n%s" % (_checksum(summary), summary, body)
-        sizes = self._sizes()
-        if id in sizes and self._whole(id) is not None:
+        summary, known = self._summary_of(id, body), self._known
+        if id in known and self._body(id) is not None:
             return False
-        stay = _newest({**sizes, id: len(content)})
+        stay = _newest({**{name: each.bytes for name, each in known.items()}, id: len(body)})
         if id not in stay:
             raise MalformedError(
                 f"{AUDITS_MAX} newer reports, or {BYTES_MAX} bytes, are kept",
                 status=HTTPStatus.CONFLICT,
             )
-        if (room := self._room_bytes()) < len(content):
+        if (room := self._room_bytes()) < len(body):
             raise NotKeptError(
-                f"the report has {len(content)} bytes, and the disk room for {max(0, room)}",
+                f"the report has {len(body)} bytes, and the disk room for {max(0, room)}",
                 remedy="make room on the node's disk: see docs/operations.md, 'A full disk'",
             )
         try:
             self._folder.mkdir(exist_ok=True)
             self._remove_drafts()
-            write_bytes_atomically(self._folder / id, content)
-            for old in sizes.keys() - stay:
-                (self._folder / old).unlink(missing_ok=True)
+            write_bytes_atomically(self._folder / id, body)
         except OSError as error:
             self._remove_drafts()
             raise NotKeptError(
                 f"the report cannot be written: {error.strerror}", remedy="see the node's disk"
             ) from error
+        known[id] = summary
+        for old in known.keys() - stay:
+            self._let_go(old)
         return True
 
     def summaries(self) -> list[AuditSummary]:
         """Return the reports that are kept, the newest first."""
-        found = (self._summary(id, size) for id, size in self._sizes().items())
-        return sorted((each for each in found if each), key=lambda it: it.id, reverse=True)
+        return [self._known[id] for id in sorted(self._known, reverse=True)]
 
     def read(self, id: str) -> Kept:
         """Return a report. NotKnownError if it is not kept, or damaged."""
-        body = self._whole(id) if NAME.fullmatch(id) else None
+        body = self._body(id) if id in self._known else None
         if body is None:
             raise NotKnownError("no such audit is kept", remedy="list them, or ask another node")
-        return Kept(**json.loads(body))
+        fields = json.loads(body)
+        return Kept(fields["report"], fields["page"])
+
+    @cached_property
+    def _known(self) -> dict[str, AuditSummary]:
+        """What lists show of the reports that are kept, by id."""
+        found = dict[str, AuditSummary]()
+        try:
+            names = [each.name for each in self._folder.iterdir() if NAME.fullmatch(each.name)]
+        except OSError:  # there is no folder yet, or nobody may read it
+            return found
+        for name in names:
+            body = self._whole(name)
+            with suppress(MalformedError):  # it was of another cluster, or of a wrong clock
+                if body is not None:
+                    found[name] = self._summary_of(name, body)
+        for old in found.keys() - _newest({name: each.bytes for name, each in found.items()}):
+            del found[old]  # whoever kept a newer one was killed before it did so
+            with suppress(OSError):
+                (self._folder / old).unlink()
+        return found
+
+    def _body(self, id: str) -> bytes | None:
+        """Return the body of a report that is known; None, and it is not any more, if its file is
+        damaged or gone."""
+        body = self._whole(id)
+        if body is None:
+            del self._known[id]
+        return body
+
+    def _whole(self, id: str) -> bytes | None:
+        """Return the body in a file; None if it is damaged or cannot be read. One that is damaged
+        is removed: nobody can ask for it, and it may be published again."""
+        file = self._folder / id
+        try:
+            body = file.read_bytes()
+            if id.endswith(id_of(0, body)[1:]):
+                return body
+            file.unlink()
+        except OSError:
+            pass
+        return None
+
+    def _let_go(self, id: str) -> None:
+        del self._known[id]
+        with suppress(OSError):
+            (self._folder / id).unlink()
 
     def _summary_of(self, id: str, body: bytes) -> AuditSummary:
         """Return what a list will show of a body. MalformedError if it is no report for here."""
@@ -120,52 +163,11 @@ class KeptAudits:
             raise MalformedError("the report is of the future: a clock is wrong")
         return summary
 
-    def _sizes(self) -> dict[str, int]:
-        """Return name and size of each file of this grammar."""
-        if not self._folder.is_dir():
-            return {}
-        return {
-            each.name: each.stat().st_size
-            for each in self._folder.iterdir()
-            if NAME.fullmatch(each.name) and each.is_file()
-        }
-
-    def _summary(self, id: str, size_bytes: int) -> AuditSummary | None:
-        """Return the first line of a file; None if the file is damaged."""
-        try:
-            with (self._folder / id).open("rb") as file:
-                line = file.readline(LINE_BYTES_MAX)
-        except OSError:
-            return None
-        return _summary_in(line, id, size_bytes - len(line))
-
-    def _whole(self, id: str) -> bytes | None:
-        """Return the body of a file; None if it is damaged or not there."""
-        try:
-            content = (self._folder / id).read_bytes()
-        except OSError:
-            return None
-        line, end, body = content.partition(b"\n")
-        is_whole = _summary_in(line + end, id, len(body)) and id.endswith(id_of(0, body)[1:])
-        return body if is_whole else None
-
     def _remove_drafts(self) -> None:
         """Remove what a process left that was killed while it wrote."""
         for left in self._folder.glob(".*.new"):
             with suppress(OSError):
                 left.unlink()
-
-
-def _summary_in(line: bytes, id: str, body_bytes: int) -> AuditSummary | None:
-    """Return what the first line of a file says; None if the line or the file is damaged."""
-    checksum, _, text = line.removesuffix(b"\n").partition(b" ")
-    if checksum != _checksum(text):
-        return None
-    try:
-        summary = AuditSummary.model_validate_json(text)
-    except ValueError:
-        return None
-    return summary if (summary.id, summary.bytes) == (id, body_bytes) else None
 
 
 def _newest(sizes: Mapping[str, int]) -> set[str]:
@@ -177,7 +179,3 @@ def _newest(sizes: Mapping[str, int]) -> set[str]:
             break
         stay.add(name)
     return stay
-
-
-def _checksum(text: bytes) -> bytes:
-    return hashlib.sha256(text).hexdigest()[:16].encode()

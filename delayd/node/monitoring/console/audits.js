@@ -16,7 +16,7 @@ export async function showAudits() {
   const place = at("audits");
   // While nothing is new, whoever stands on a link stays there; only its ticket is renewed.
   const before = [...place.querySelectorAll("a")];
-  const same = before.length === links.length && links.every((each, n) => each.id === before[n].id);
+  const same = before.length === links.length && links.every((each, n) => each.id === before[n].id && each.href);
   if (same && place.childElementCount) {
     links.forEach((each, n) => (before[n].href = each.href));
     return;

@@ -12,6 +12,7 @@ from httpx import Response
 from one_node import CLUSTER_KEY
 from published_audits import MADE_MS, PAGE, proof, published, report
 
+from delayd.cluster.audit_reports import REPORT_BYTES_MAX
 from delayd.node.monitoring.api import intake, tickets
 
 
@@ -76,6 +77,7 @@ def test_what_is_too_large_or_of_another_cluster_is_refused(
 ) -> None:
     answer = put(node, *published(report(cluster="another")))
     assert (answer.status_code, answer.json()["code"]) == (409, "http-request")
+    assert intake.BODY_BYTES_MAX == REPORT_BYTES_MAX, "what publishers know"
     monkeypatch.setattr(intake, "BODY_BYTES_MAX", 1_000)
     answer = put(node, *published(report(), "x" * 1_000))
     assert (answer.status_code, answer.json()["code"]) == (413, "http-request")
@@ -83,7 +85,8 @@ def test_what_is_too_large_or_of_another_cluster_is_refused(
 
 
 def test_a_full_disk_is_told_and_the_node_goes_on(node: ApiNode, reader: Client) -> None:
-    node.disk.free = 2_000
+    least = node.view.config.disk_free_min_bytes
+    node.disk.free = least + 2_000  # as much as the wheel needs, and not as much as a report more
     answer = put(node, *published(report(), "x" * 3_000))
     assert (answer.status_code, answer.json()["code"]) == (507, "http-not-kept")
     assert reader("GET", "/v1/audits").json() == []

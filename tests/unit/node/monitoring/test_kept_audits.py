@@ -4,6 +4,7 @@ Source: docs/reference/http.md, "Audits".
 """
 
 import errno
+import json
 import multiprocessing
 import os
 import signal
@@ -74,6 +75,13 @@ def test_the_newest_are_kept_in_whatever_order_they_come(shelf: Shelf) -> None:
     assert len(shelf.ids()) == AUDITS_MAX
 
 
+def test_a_node_that_runs_on_keeps_the_newest(shelf: Shelf) -> None:
+    running = shelf.kept
+    for number in range(AUDITS_MAX + 5):
+        assert running.keep(*published(report(MADE_MS - AUDITS_MAX + number)))
+    assert len(running.summaries()) == len(list(shelf.folder.iterdir())) == AUDITS_MAX
+
+
 def test_large_ones_leave_room_for_fewer(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_audits, "BYTES_MAX", 30_000)
     ids = [shelf.keep(report(MADE_MS - 9 + number), "x" * 9_000) for number in range(5)]
@@ -125,22 +133,76 @@ def test_an_id_of_another_body_is_refused(shelf: Shelf) -> None:
         shelf.kept.keep(id, body_of(report(accepted=1)))
 
 
-@pytest.mark.parametrize("at", ["first byte", "summary", "body", "last byte", "cut", "longer"])
+@pytest.mark.parametrize("at", ["first byte", "middle", "last byte", "cut", "longer", "empty"])
 def test_a_damaged_report_is_passed_over_and_may_be_published_again(shelf: Shelf, at: str) -> None:
     said = report()
     other, id = shelf.keep(report(MADE_MS - 1)), shelf.keep(said)
+    running = shelf.kept
+    assert running.read(id).report == said
     file = shelf.folder / id
     content = bytearray(file.read_bytes())
-    line = content.index(b"\n")
-    places = {"first byte": 0, "summary": line - 9, "body": line + 9, "last byte": -1}
+    places = {"first byte": 0, "middle": len(content) // 2, "last byte": -1}
     if at in places:
         content[places[at]] ^= 1
-    file.write_bytes(content[:-1] if at == "cut" else content + b"x" * (at == "longer"))
-    assert other in shelf.ids()
+    ends = {"cut": content[:-1], "longer": content + b"x", "empty": b""}
+    file.write_bytes(bytes(ends.get(at, content)))
     with pytest.raises(NotKnownError):
-        shelf.kept.read(id)
+        running.read(id)
+    for kept in (running, shelf.kept):
+        assert [each.id for each in kept.summaries()] == [other]
     assert shelf.kept.keep(*published(said))
     assert shelf.ids() == [id, other] and shelf.kept.read(id).report == said
+
+
+def test_a_report_that_a_person_removes_is_known_no_more(shelf: Shelf) -> None:
+    other, id = shelf.keep(report(MADE_MS - 1)), shelf.keep(report())
+    running = shelf.kept
+    assert len(running.summaries()) == 2
+    (shelf.folder / id).unlink()
+    with pytest.raises(NotKnownError):
+        running.read(id)
+    assert [each.id for each in running.summaries()] == [other]
+
+
+def test_files_of_a_future_clock_or_another_cluster_take_no_place(shelf: Shelf) -> None:
+    shelf.folder.mkdir()
+    for number in range(AUDITS_MAX):
+        for said in (report(MADE_MS + 2 * AHEAD_MAX_MS + number), report(cluster=f"c{number}")):
+            id, body = published(said)
+            (shelf.folder / id).write_bytes(body)
+    id = shelf.keep(report(MADE_MS - 1))
+    assert shelf.ids() == [id]
+
+
+def test_what_a_killed_process_did_not_let_go_goes_at_the_start(shelf: Shelf) -> None:
+    ids = [shelf.keep(report(MADE_MS - number)) for number in range(AUDITS_MAX)]
+    newest, body = published(report(MADE_MS + 1))
+    (shelf.folder / newest).write_bytes(body)
+    assert shelf.ids() == [newest, *ids[:-1]]
+    assert len(list(shelf.folder.iterdir())) == AUDITS_MAX
+
+
+def test_an_old_report_that_stays_on_the_disk_does_not_undo_the_new_one(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(AUDITS_MAX):
+        shelf.keep(report(MADE_MS - number))
+    running = shelf.kept
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    id, body = published(report(MADE_MS + 1))
+    assert running.keep(id, body)
+    assert running.summaries()[0].id == id and len(running.summaries()) == AUDITS_MAX
+
+
+def test_a_later_release_may_say_more(shelf: Shelf) -> None:
+    body = json.dumps({"report": report(), "page": PAGE, "more": 7}).encode()
+    id = id_of(MADE_MS, body)
+    assert shelf.kept.keep(id, body)
+    assert shelf.kept.read(id) == (report(), PAGE)
 
 
 def test_foreign_files_are_left_alone(shelf: Shelf) -> None:
@@ -154,7 +216,7 @@ def test_foreign_files_are_left_alone(shelf: Shelf) -> None:
 
 def test_a_disk_that_lacks_the_room_is_told_and_stays_as_it_is(shelf: Shelf) -> None:
     id = shelf.keep(report(MADE_MS - 1))
-    for room in (-5, 400):
+    for room in (-5, len(body_of(report())) - 1):
         shelf.room = room
         with pytest.raises(NotKeptError, match="the disk room for"):
             shelf.keep(report())
@@ -196,6 +258,6 @@ def test_a_kill_between_write_and_rename_leaves_what_was_there(
     assert process.exitcode == -signal.SIGKILL
     assert len(list(shelf.folder.iterdir())) == 2, "there is a draft"
     assert shelf.ids() == [id]
-    newer = shelf.keep(report())
+    newer = shelf.keep(report(MADE_MS + 1))  # another draft than the one that was left
     assert shelf.ids() == [newer, id]
     assert len(list(shelf.folder.iterdir())) == 2, "the draft is gone"
