@@ -104,8 +104,8 @@ test-full: setup  ## what a release needs beside `make test`: the rehearsals, an
 	DELAYD_NATIVE=0 $(BIN)/python -m pytest $(REAL) -m "not rehearsal and not long" tests/unit/node tests/unit/wheel tests/simulation $(NODES_IN_PYTHON)
 	$(BIN)/python -m pytest -s --full tests/integration/test_chaos_runs.py tests/integration/test_random_requests.py tests/integration/test_storm.py tests/integration/test_audit_defects.py tests/integration/test_full_disk.py tests/integration/test_zombie_leader.py tests/k8s/test_manifests.py $(ARGS)
 
-test-clients: setup  ## the libraries for Java, Go and Node: the conformance file, and Java's on a real Kafka (Maven)
-	$(BIN)/python -m pytest -v --timeout 1800 tests/unit/client/test_conformance_file.py tests/guides/test_clients.py $(ARGS)
+test-clients: setup  ## the libraries for Java, Go and Node: the conformance file, Java's on a real Kafka (Maven), and the guides' recipes compiled
+	$(BIN)/python -m pytest -v --timeout 1800 tests/unit/client/test_conformance_file.py tests/guides/test_clients.py tests/guides/test_java_recipes.py $(ARGS)
 
 # Where a test of the wheel finds what it shares with others.
 WHEEL_TESTS := PYTHONPATH=tests:tests/unit $(BIN)/python -m
