@@ -18,6 +18,7 @@ from delayd.commands.recover.marker import changes, of_shards
 from delayd.commands.recover.marker.deciding import Fate
 from delayd.commands.recover.marker.of_shards import Seen, look, mend_all
 from delayd.commands.recover.marker.showing import marker_json, marker_lines
+from delayd.errors import RecoverError
 from replication.record import FrontierRecord, StepCounts, decode, encode, record_key
 from replication.resharding import closed, resharded
 from replication.shards import first_of_shard
@@ -184,6 +185,17 @@ def test_a_change_with_another_transaction_behind_it_is_left() -> None:
     write(kafka, replace(first, owner="n/x"), 0)
     [one] = found(kafka).changes
     assert one.fate is Fate.LEFT and "other transactions" in one.problem
+
+
+def test_nothing_is_ended_in_a_partition_that_somebody_writes_to_meanwhile() -> None:
+    kafka = closed_shards(1, 2)
+    [first, _] = change(kafka, 1, 2, {0: COMMIT, 1: LOST})
+    seen = found(kafka)
+    write(kafka, replace(first, frontier=replace(first.frontier, shard=1)), 1)
+    before = dict(kafka.ends)
+    with pytest.raises(RecoverError, match="somebody writes"):
+        mend_all(kafka, kafka, seen, since_ms=None, timeout_ms=1, tell=lambda *_: None)  # type: ignore[arg-type]
+    assert kafka.ends == before
 
 
 def test_the_result_names_what_hangs_and_what_is_next() -> None:

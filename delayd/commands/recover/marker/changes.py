@@ -43,6 +43,8 @@ class Change:
     """How many there are by it."""
     runs: dict[int, Run]
     """Where its record lies, by partition of the frontier topic."""
+    ends: Mapping[int, int]
+    """Where these partitions ended then."""
     fate: Fate = Fate.LEFT
     problem: str = ""
     """Why it cannot be decided."""
@@ -71,9 +73,12 @@ class Change:
             self.problem = "of some shards its record is in no log, and shards are at work"
 
     def _is_complete(self, newest: Newest) -> bool:
+        """Return whether its record is there of all shards, old and new. The first one must be
+        closed: else nobody knows how many there were."""
         first = newest.get(0)
-        is_known = first is not None and first.resharding > 0
-        return is_known and self.runs.keys() == {*range(max(self.shards, first.settings.shards))}  # type: ignore[union-attr]
+        if first is None or not first.resharding:
+            return False
+        return self.runs.keys() == {*range(max(self.shards, first.settings.shards))}
 
     def _has_nobody_gone_on(self, newest: Newest) -> bool:
         """Return whether all shards there were are closed still, and no other has begun."""
@@ -127,7 +132,7 @@ def changes_of(
                         ProducerEpoch(run.producer_id, epoch), (shards, each.append_ms)
                     )
     changes = [
-        Change(producer, shards, _runs(raw, survey, producer, at_ms, ends, timeout_ms))
+        Change(producer, shards, _runs(raw, survey, producer, at_ms, ends, timeout_ms), ends)
         for producer, (shards, at_ms) in sorted(found.items())
     ]
     for change in changes:
@@ -151,9 +156,10 @@ def end_changes(
         ends = raw.end_offsets(topic, timeout_ms, committed=False)
         for change in changes:
             for run in change.hanging:
-                if ends[run.place.partition] != run.records[-1][1].offset + 1:
+                partition = run.place.partition
+                if ends[partition] != change.ends[partition]:
                     raise RecoverError(
-                        f"something lies behind the change of all shards in {run.place}",
+                        f"somebody writes to {run.place} meanwhile",
                         remedy="stop all nodes, and run this again: it goes on",
                     )
                 active = survey.found.active.get(run.place, ())
