@@ -16,13 +16,14 @@ Pending is what the wheel of the master counts, in the seconds that the lane of 
 passed (`delayd.wheel.counts`). Taken is what was appended in the RATE_WINDOW_S seconds that end
 with the second of the step, and in the next one, as far as the master has ingested it
 (`delayd.node.replica.request_rates`). No number is carried from step to step, so none can drift.
+Of several shards each master counts the whole topic, and writes gates in its own partitions.
 
 Not here: the records of orders and gates (`delayd.request.quotas`), which requests a gate refuses
 (`delayd.request.parser`). Pure: times are Unix ms, by the step's `now`.
 Source: docs/design/quotas.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 SECOND_MS: Final = 1_000
@@ -99,7 +100,8 @@ class Quota(NamedTuple):
     pending: int
     """As the last step has counted them."""
     offset: int
-    """Of the last order about the topic, in its home."""
+    """Of the last order about the topic, in a partition of the shard; -1 if it was passed when
+    there were other shards."""
     full_ms: int
     """`now` of the step that closed it; 0 while it is open."""
     written_ms: int
@@ -110,6 +112,8 @@ class Quota(NamedTuple):
     """Requests in the last RATE_WINDOW_S, as the last step has counted them; 0 without a rate."""
     over: int = 0
     """The limits that it is over; 0 while it is open."""
+    at_ms: int = 0
+    """When the last order about the topic was given."""
 
     @property
     def taken_max(self) -> int:
@@ -196,13 +200,38 @@ def obey(quotas: Mapping[str, Quota], order: QuotaOrder, offset: int) -> dict[st
     if order.is_end:
         after.pop(order.topic, None)
     elif known is not None:
-        limits = {"max_pending": order.max_pending, "rate": order.rate}
+        limits = {"max_pending": order.max_pending, "rate": order.rate, "at_ms": order.at_ms}
         changed = known._replace(**limits, offset=offset)
         is_same = changed.shut == known.shut
         after[order.topic] = changed if is_same else changed._replace(written_ms=0)
     elif len(quotas) < QUOTAS_MAX:
-        after[order.topic] = Quota(order.max_pending, 0, offset, 0, 0, order.rate)
+        limits_of = order.max_pending, 0, offset, 0, 0, order.rate
+        after[order.topic] = Quota(*limits_of, at_ms=order.at_ms)
     return after
+
+
+def joint_quota(quotas: Sequence[Quota]) -> Quota:
+    """Return the quota of a topic from those that shards have: the limits of the newest order, the
+    highest counts, and full if it is full in any of them."""
+    if len(quotas) == 1:
+        return quotas[0]
+    over = 0
+    for quota in quotas:
+        over |= quota.over
+    return max(quotas, key=lambda quota: quota.at_ms)._replace(
+        pending=max(quota.pending for quota in quotas),
+        taken=max(quota.taken for quota in quotas),
+        over=over,
+        full_ms=min((quota.full_ms for quota in quotas if quota.is_full), default=0),
+        written_ms=max(quota.written_ms for quota in quotas),
+    )
+
+
+def unsure_quota(quotas: Sequence[Quota]) -> Quota:
+    """Return the quota of a topic with which a new shard begins, from those of the shards that it
+    goes on from. Full in one and open in another is full, and the first step that counts says in
+    each partition what it is: with no gate that is known, one is due."""
+    return joint_quota(quotas)._replace(offset=-1, written_ms=0)
 
 
 def full_after(full: Full, partition: int, gate: Gate) -> Full:

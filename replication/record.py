@@ -27,8 +27,8 @@ One JSON object in UTF-8, key `shard-<n>`:
                 of topics with a rate (`replication.smoothing`); absent where there is none
     holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
                 (`replication.holds`); absent where there is none
-    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms, rate, taken, over]}
-                of topics that have one (`replication.quotas`); absent where there is none
+    quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms, rate, taken, over,
+                at_ms]} of topics that have one (`replication.quotas`); absent where there is none
     last_steps  [[term, step, now_ms, delivered, digest]...] of a joint record: what the newest
                 record of each shard says of its step; absent where there is one shard
     rest_ms     no step passes this time: shards come to rest (`replication.resharding`); absent

@@ -25,10 +25,17 @@ from typing import Final
 from replication.frontier import Frontier, begin_term
 from replication.holds import Hold
 from replication.now import MS_NS
+from replication.quotas import unsure_quota
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings, shards_problem
-from replication.shards import joint_frontier, joint_hold, joint_settings, share_of
+from replication.shards import (
+    joint_frontier,
+    joint_hold,
+    joint_quotas,
+    joint_settings,
+    share_of,
+)
 from replication.smoothing import SHIFTS_MAX, Queue
 
 REST_MS: Final = 20_000
@@ -106,12 +113,9 @@ def stand_together(parts: Sequence[FrontierRecord], shards: int) -> bool:
 
 
 def can_become(parts: Sequence[FrontierRecord], shards: int) -> bool:
-    """Return whether closed shards, in order, can become so many: what becomes one stands together,
-    and what targets have limits is counted by one shard. As many as they are they always can."""
-    is_limited = any(part.quotas for part in parts)
-    if shards == len(parts):
-        return True
-    return stand_together(parts, shards) and (shards == 1 or not is_limited)
+    """Return whether closed shards, in order, can become so many: what becomes one stands
+    together. As many as they are they always can."""
+    return shards == len(parts) or stand_together(parts, shards)
 
 
 def resharded(
@@ -180,7 +184,7 @@ def _first(
             if frontier.owns(barrier.partition)
         ),
         holds=_holds(sources, shard // len(parts), max(1, shards // len(parts))),
-        quotas={topic: quota for source in sources for topic, quota in source.quotas.items()},
+        quotas=joint_quotas(sources, unsure_quota),
     )
 
 

@@ -15,12 +15,14 @@ frontier: it covers exactly what any of theirs covers.
 Of one shard, the joint frontier is its own. Pure. Source: docs/design/shards.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from itertools import chain
 
 from replication.frontier import ALL_SHARDS, Frontier, first_frontier
 from replication.holds import Hold, home_of
+from replication.quotas import Quota, joint_quota
+from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import KEYS_BEFORE_MAX, Settings
 
@@ -66,6 +68,17 @@ def joint_frontier(parts: Sequence[Frontier]) -> Frontier:
     )
 
 
+def lowest_cursors(own: Frontier, joint: Frontier | None) -> tuple[Rank, ...]:
+    """Return by lane the lowest cursor of all shards: of one as `own` says, of the others as the
+    joint frontier does. None: it is not known yet, so nothing is passed."""
+    if own.shards == 1:
+        return own.cursors
+    if joint is None:
+        return (Rank(0, 0, 0),) * len(own.cursors)
+    others = [joint.cursors_of(shard) for shard in range(own.shards) if shard != own.shard]
+    return tuple(min(cursors) for cursors in zip(own.cursors, *others, strict=True))
+
+
 def shared_out(joint: Frontier, shards: int) -> list[Frontier]:
     """Return the frontier of each of so many shards, in order, from that of all. Each stands as far
     as any of its partitions did; term and step are those of all."""
@@ -107,7 +120,7 @@ def joint_record(parts: Sequence[FrontierRecord]) -> FrontierRecord:
         rest_ms=max(part.rest_ms for part in parts),
         resharding=max(part.resharding for part in parts),
         holds={topic: joint_hold(topic, parts) for topic in topics},
-        quotas={topic: quota for part in parts for topic, quota in part.quotas.items()},
+        quotas=joint_quotas(parts),
         last_steps=tuple(chain.from_iterable(part.steps for part in parts)),
     )
 
@@ -130,6 +143,18 @@ def joint_settings(parts: Sequence[Settings]) -> Settings:
     since_ms = max((min(named.values()) for named in full), default=0)
     kept = sorted((until_ms, key) for key, until_ms in ends_ms.items() if until_ms >= since_ms)
     return replace(first, keys_before=tuple(f"{key}/{until_ms}" for until_ms, key in kept))
+
+
+def joint_quotas(
+    parts: Sequence[FrontierRecord], joined: Callable[[Sequence[Quota]], Quota] = joint_quota
+) -> dict[str, Quota]:
+    """Return the quotas of all topics that have one in any of these shards. One that others do not
+    have any more stays: an order may have reached some only."""
+    topics = sorted({topic for part in parts for topic in part.quotas})
+    return {
+        topic: joined([part.quotas[topic] for part in parts if topic in part.quotas])
+        for topic in topics
+    }
 
 
 def joint_hold(topic: str, parts: Sequence[FrontierRecord]) -> Hold:

@@ -299,6 +299,7 @@ SAID: Final = _table(
 their own time, what the step has counted, the quota, and the rate."""
 
 GATES: Final = _table(
+    of_shard=_INT,
     about=_TEXT,
     kind=_TEXT,
     at_ms=_LONG,
@@ -306,10 +307,9 @@ GATES: Final = _table(
     taken=_LONG,
     is_end=_BOOL,
     places=_INT,
-    at=_LONG,
 )
-"""What one step says of a target: messages pending, requests taken, whether its quota has ended, in
-how many partitions, and where at last."""
+"""What one step of a shard says of a target: messages pending, requests taken, whether its quota
+has ended, and in how many partitions."""
 
 REFUSALS: Final = _table(full_in=_INT, full_of=_TEXT, full_from=_LONG, full_to=_LONG)
 """Where a target is full: the offsets of the gates between which, of a partition; the last one null

@@ -2,8 +2,9 @@
 are taken for it, and what is used of that.
 
 1. The rules of all partitions know quotas: a topic is full in each of them, or in none.
-2. The order is written to the home of its topic, under the key by which the master signs.
-3. A frontier record passes it: what its quotas say is what came of it.
+2. The order is written to the home of its topic in each shard, under the key by which the masters
+   sign.
+3. A frontier record of each shard passes it: what its quotas say is what came of it.
 
 The topic need not exist: what is pending for it counts all the same.
 
@@ -13,7 +14,7 @@ Source: docs/design/quotas.md.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delayd.cluster.one_shard import refuse_shards
+from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError
 from delayd.request.quotas import problem_of, quota_record
@@ -55,7 +56,6 @@ def set_quota(there: Cluster, order: QuotaOrder) -> Quota | None:
     WrongClusterKeyError, and what `load_settings` and the drivers raise.
     """
     record = there.look().record
-    refuse_shards(record.settings, "delayd limits")
     limits = there.limits(record)
     if (problem := problem_of(order, limits)) is not None:
         raise QuotaError(f"the order is refused: {problem}")
@@ -69,17 +69,30 @@ def set_quota(there: Cluster, order: QuotaOrder) -> Quota | None:
             f"{QUOTAS_MAX} topics have a limit, and no more may have one",
             remedy="clear one that is not needed: delayd limits list",
         )
-    orders = [quota_record(order, limits)]
+    orders = [quota_record(order, limits, shard) for shard in range(limits.shards)]
     offsets, after = there.passed(record, orders, QuotaError, order.topic)
-    [offset], quota = offsets.values(), after.record.quotas.get(order.topic)
-    is_obeyed = quota is None if order.is_end else quota is not None
-    if not is_obeyed or (quota is not None and quota.offset < offset):
+    parts = after.parts or (after,)
+    told = [offsets[each.partition] for each in orders]
+    if len(parts) != len(told) or not all(
+        _is_obeyed(order, part.record.quotas.get(order.topic), offset)
+        for part, offset in zip(parts, told, strict=True)
+    ):
         raise QuotaError(
             f"the order about the limit of {order.topic} was passed and not obeyed",
-            remedy=f"{QUOTAS_MAX} topics may have a limit; else see delayd dead list: an order "
-            "whose time is 5 minutes off is refused",
+            remedy=f"{QUOTAS_MAX} topics may have a limit; an order whose time is 5 minutes off is "
+            "refused, see delayd dead list; if the number of shards has changed, run this again",
         )
-    return quota
+    return after.record.quotas.get(order.topic)
+
+
+def torn_limits(seen: SeenFrontier) -> list[str]:
+    """Return the topics whose limits are not the same in all shards: an order has reached some."""
+    of_shards = [
+        {topic: (quota.max_pending, quota.rate) for topic, quota in part.record.quotas.items()}
+        for part in seen.parts
+    ]
+    topics = sorted({topic for limits in of_shards for topic in limits})
+    return [topic for topic in topics if len({limits.get(topic) for limits in of_shards}) > 1]
 
 
 def limits_of(quotas: Mapping[str, Quota]) -> list[dict[str, Any]]:
@@ -98,6 +111,11 @@ def limits_of(quotas: Mapping[str, Quota]) -> list[dict[str, Any]]:
         }
         for topic, quota in sorted(quotas.items())
     ]
+
+
+def _is_obeyed(order: QuotaOrder, quota: Quota | None, offset: int) -> bool:
+    """Return whether a shard has obeyed an order that stands there at this offset."""
+    return quota is None if order.is_end else quota is not None and quota.offset >= offset
 
 
 def _is_near(quota: Quota) -> bool:

@@ -37,7 +37,6 @@ from replication.resharding import (
     resharding_problem,
     rest_end_ms,
     resting,
-    stand_together,
 )
 from replication.settings import Settings
 
@@ -115,8 +114,6 @@ class Resharding:
         now, before = [each.record for each in seen], len(seen)
         if problem := resharding_problem(now[0].settings, shards):
             raise ReshardError(problem, remedy="nothing was changed")
-        if not can_become(now, shards) and shards > before:
-            raise _limited(now)
         if before == shards and not any(map(self._is_begun, now)):
             return now[0].settings
         with closing(self.bus.cluster()) as kafka:
@@ -211,8 +208,6 @@ class Resharding:
             others = {e.shard: e.newest.record for e in logs[before:] if e.newest is not None}
             records = resharded(parts, shards if can_be else before, others, OWNER)
             self._write(producer, records, [each.read_to for each in logs[: len(records)]])
-        if not can_be and stand_together(parts, shards):
-            raise _limited(parts)
         if not can_be:
             raise ReshardError(
                 f"the {before} shards did not stand together when they were closed",
@@ -265,14 +260,6 @@ class Resharding:
         if landed != wanted:
             raise FencedError(f"{topic} was read up to {wanted}, and goes on to {landed}")
         producer.commit(self.timeout_ms)
-
-
-def _limited(now: Sequence[FrontierRecord]) -> ReshardError:
-    limited = sorted({topic for record in now for topic in record.quotas})
-    return ReshardError(
-        f"targets have limits, which one shard only can count: {', '.join(limited)}",
-        remedy="all go on; `delayd limits clear` these first",
-    )
 
 
 def _is_closed_of(record: FrontierRecord, shards: int) -> bool:

@@ -10,8 +10,9 @@ how many requests are taken for it, and the master says when the topic is full.
 
 at is in Unix ms; a max pending or a rate of 0 is no limit, both are no quota. Behind full too many
 messages are pending, and behind fast too many requests were taken. An order stands in the home of
-its topic (`replication.holds`), a gate in each partition. A copy of one is refused once it is
-ORDER_AGE_MS_MAX old.
+its topic in each shard (`replication.shards`), a gate in each partition. Ingest does not ask for
+the home: another number of shards has others, and a proof is of its partition anyway. A copy of one
+is refused once it is ORDER_AGE_MS_MAX old.
 
 Since rules version 7: older ones refuse the header as unknown. Source: docs/design/quotas.md.
 """
@@ -23,7 +24,7 @@ from delayd.request.grammar import number_of, target_of
 from delayd.request.internal import BufferRecord, check_proof, signed
 from delayd.request.reasons import Reason, RefusedError, quoted
 from delayd.request.request import Op, Request, RequestLimits
-from replication.holds import ORDER_AGE_MS_MAX, home_of
+from replication.holds import ORDER_AGE_MS_MAX
 from replication.quotas import (
     MAX_PENDING_MAX,
     PENDING,
@@ -33,6 +34,7 @@ from replication.quotas import (
     Gate,
     QuotaOrder,
 )
+from replication.shards import home_in
 
 QUOTA: Final = "delayd-quota"
 """Alone it does not make a record internal: without a proof it is an unknown header."""
@@ -44,11 +46,12 @@ _OVER: Final = {OPEN_KIND: 0} | {kind: limit for limit, kind in SHUT_KINDS.items
 _NUMBERS: Final = {"limit": 3} | dict.fromkeys(_OVER, 5)
 
 
-def quota_record(order: QuotaOrder, limits: RequestLimits) -> BufferRecord:
-    """Return the record of an order."""
+def quota_record(order: QuotaOrder, limits: RequestLimits, shard: int = 0) -> BufferRecord:
+    """Return the record of an order, in its home in a shard."""
     topic, at_ms, max_pending, rate = order
     text = f"limit/{at_ms}/{max_pending}/{rate}/{topic}"
-    return _record(home_of(topic, limits.partitions), text, limits)
+    home = home_in(topic, shard, limits.shards, limits.partitions)
+    return _record(home, text, limits)
 
 
 def gate_record(partition: int, gate: Gate, limits: RequestLimits) -> BufferRecord:
@@ -116,9 +119,6 @@ def refuse_full(request: Request, record: Record, limits: RequestLimits) -> None
 
 
 def _problem_there(said: QuotaOrder | Gate, record: Record, limits: RequestLimits) -> str | None:
-    is_order = isinstance(said, QuotaOrder)
-    if is_order and home_of(said.topic, limits.partitions) != record.partition:
-        return "it belongs to another partition"
     if abs(record.append_ms - said.at_ms) > ORDER_AGE_MS_MAX:
         return (
             f"it was given at {said.at_ms} and appended at {record.append_ms}, more than"

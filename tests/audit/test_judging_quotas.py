@@ -7,6 +7,7 @@ Source: docs/design/audit.md, "Quotas".
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,14 +32,17 @@ QUOTA = 6
 
 def ordered(world: World, at_ms: int, max_pending: int, off_ms: int = 0, rate: int = 0) -> Written:
     order = QuotaOrder("orders", START_MS + at_ms - off_ms, max_pending, rate)
-    partition, key, value, headers = quota_record(order, LIMITS)
-    return world.send(at_ms, key, value, headers, partition)
+    limits = replace(LIMITS, shards=world.shards)
+    for shard in range(world.shards):
+        partition, key, value, headers = quota_record(order, limits, shard)
+        written = world.send(at_ms, key, value, headers, partition)
+    return written
 
 
-def played() -> History:
+def played(shards: int = 1) -> History:
     """A quota that is set, raised and cleared, with messages all the time, some of them cancelled
     and replaced; an order that came too late, and one without a proof."""
-    world = World()
+    world = World(shards=shards)
     plan = Plan(world)
     for number in range(COUNT):
         at_ms = 600 + 250 * number
@@ -195,17 +199,121 @@ def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> 
     assert any("it is not in every partition" in row.reason for row in rows), rows
 
 
+# Several shards: each master says in its own partitions what it has counted in all.
+
+SHARDS = 2
+
+
+@pytest.fixture(scope="module")
+def shard_tables(spark: SparkSession) -> Tables:
+    return tables_of(spark, played(SHARDS))
+
+
+def test_masters_of_several_shards_that_count_alike_are_no_finding(shard_tables: Tables) -> None:
+    history = played(SHARDS)
+    reasons = Counter(each.header("delayd-reason") or "" for each in history.dead)
+    assert reasons["over-quota"] > 10
+    shut = {each.partition for each in said(history, "full/")}
+    assert shut == {each.partition for each in said(history, "open/")} == {0, 1, 2, 3}
+    assert findings_of(shard_tables, history) == set()
+    assert others_of(shard_tables, history) == []
+
+
+def of_shard(history: History, shard: int, *, full: bool) -> Written:
+    """Return a step of a shard by which the target is full, or open."""
+    steps = [each for each in history.frontier if each.partition == shard]
+    named = [each for each in steps if "quotas" in stated(each)]
+    quotas = [stated(each)["quotas"]["orders"] for each in named]
+    like = [
+        each
+        for each, last, now in zip(named[1:], quotas, quotas[1:], strict=False)
+        if bool(now[3]) is full and last[2] == now[2]  # what it obeys counts from the next step on
+    ]
+    return like[len(like) // 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "full", "text"),
+    [
+        (drop, False, "which has none there"),
+        (larger, False, "says another number"),
+        (other_order, False, "no order is there"),
+        (more, False, "and it is not full"),
+        (none, True, "and it is full"),
+    ],
+)
+def test_what_a_step_of_one_shard_says_is_judged_by_its_own_orders(
+    shard_tables: Tables, change: Callable[[dict[str, Any]], None], full: bool, text: str
+) -> None:
+    history = played(SHARDS)
+    each = of_shard(history, 1, full=full)
+    fields = stated(each)
+    change(fields)
+    if change is drop:
+        fields["needs"], fields["format"] = {"shards": "0.2.0"}, 3
+    each.value = json.dumps(fields, separators=(",", ":")).encode()
+    found = frontier_of(shard_tables, history)
+    assert {(row.fault, row.partition) for row in found} == {("frontier-quota", 1)}
+    assert any(text in row.reason for row in found), found
+
+
+def recounted(history: History, shard: int, pending: int, *, is_said: bool) -> None:
+    """Let the gates of a step say that so many were pending, and with `is_said` the step."""
+    limits = replace(LIMITS, shards=SHARDS)
+    own = [each for each in said(history, "full/") if each.partition % SHARDS == shard]
+    text = own[0].header("delayd-quota") or ""
+    _, at_ms, _, most, taken, rate, topic = text.split("/")
+    gate = Gate(topic, int(at_ms), PENDING, pending, int(most), int(taken), int(rate))
+    for each in own:
+        if each.header("delayd-quota") == text:
+            each.headers[:] = gate_record(each.partition, gate, limits).headers
+    for frontier in history.frontier:
+        fields = stated(frontier)
+        if is_said and frontier.partition == shard and fields["now_ms"] == int(at_ms):
+            fields["quotas"]["orders"][1] = pending
+            frontier.value = json.dumps(fields, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("pending", "is_said", "text"),
+    [
+        (99, False, "no step says so"),
+        (999, True, "by the log there were"),
+    ],
+)
+def test_a_gate_is_judged_by_the_frontier_of_its_shard(
+    spark: SparkSession, pending: int, is_said: bool, text: str
+) -> None:
+    history = played(SHARDS)
+    recounted(history, 1, pending, is_said=is_said)
+    rows = frontier_of(tables_of(spark, history), history)
+    assert {row.partition for row in rows} == {1}
+    assert any(text in row.reason for row in rows), rows
+
+
+def test_fewer_than_its_own_partitions_hold_no_master_can_have_counted(
+    spark: SparkSession,
+) -> None:
+    """What other shards have it need not know, and its own it has passed."""
+    history = played(SHARDS)
+    recounted(history, 0, 0, is_said=True)
+    rows = frontier_of(tables_of(spark, history), history)
+    assert any("by the log there were" in row.reason for row in rows), rows
+
+
 # Rates.
 
 SPAN_MS = 26_000
 RATE_GIVEN = 1
 
 
-def paced(takeovers: Mapping[int, int] | None = None, again_ms: int | None = None) -> History:
+def paced(
+    takeovers: Mapping[int, int] | None = None, again_ms: int | None = None, shards: int = 1
+) -> History:
     """A rate that is set, and ended at last, with more messages than it allows, and some under an
     id that are sent twice. `again_ms`: when the same rate is ordered once more."""
     end_ms, cut_ms = START_MS + SPAN_MS + 4_000, START_MS + SPAN_MS + 2_000
-    world = World(end_ms=end_ms, cut_ms=cut_ms, takeovers=takeovers or {})
+    world = World(end_ms=end_ms, cut_ms=cut_ms, takeovers=takeovers or {}, shards=shards)
     plan = Plan(world)
     for number in range(SPAN_MS // 400):
         at_ms = 600 + 400 * number
@@ -241,6 +349,21 @@ def test_what_is_refused_by_a_rate_is_no_finding(rate_tables: Tables) -> None:
     assert len(said(history, "fast/")) > 3 < len(said(history, "open/"))
     assert findings_of(rate_tables, history) == set()
     assert others_of(rate_tables, history) == []
+
+
+def test_a_rate_of_all_shards_is_judged_in_each(spark: SparkSession) -> None:
+    history = paced(shards=SHARDS)
+    reasons = Counter(each.header("delayd-reason") or "" for each in history.dead)
+    assert reasons["over-quota"] > 20
+    tables = tables_of(spark, history)
+    assert findings_of(tables, history) == set()
+    late = [each for each in history.frontier if each.partition == 1]
+    seconds = {stated(each)["now_ms"] // 1000: each for each in late if "quotas" in stated(each)}
+    step = seconds[START_MS // 1000 + 16]
+    restate(step, taken=0)
+    found = frontier_of(tables, history)
+    assert {(row.fault, row.partition) for row in found} == {("frontier-quota", 1)}
+    assert any("fewer than the log has" in row.reason for row in found), found
 
 
 def test_rates_that_are_not_as_ordered_or_counted_are_found(rate_tables: Tables) -> None:

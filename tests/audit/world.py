@@ -18,7 +18,7 @@ before that: this is how defects are planted.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ from replication.quotas import Full, Gate, QuotaOrder, Quotas, full_after
 from replication.rank import Rank, lane_of, passed_by
 from replication.record import FrontierRecord, StepCounts, encode, record_key
 from replication.settings import RECEIPTS_ALL, Settings
-from replication.shards import first_of_shard, joint_frontier, shard_of
+from replication.shards import first_of_shard, joint_frontier, lowest_cursors, shard_of
 from replication.smoothing import Smoothing
 from replication.verdict import CancelMarker, Move, judge
 
@@ -145,7 +145,10 @@ class World:
     _smoothings: list[Smoothing] = field(init=False)
     """By shard."""
     _full: Full = field(default_factory=dict)
-    _quotas: Quotas = field(default_factory=lambda: Quotas({}))
+    _quotas_of: dict[int, Quotas] = field(default_factory=lambda: defaultdict(lambda: Quotas({})))
+    """By shard."""
+    _stands: dict[int, Frontier] = field(default_factory=dict)
+    """By shard: where its last step has come to."""
     _asked: list[tuple[str, int]] = field(default_factory=list)
     """Target and second of each request that adds a message and is not refused."""
 
@@ -386,12 +389,14 @@ class World:
         self._answers = [each for each in self._answers if each[1] >= offsets[each[0]]]
         orders = [each for each in passed if isinstance(each[2][0], (Order, QuotaOrder))]
         passed = [each for each in passed if each not in orders]
-        gates = self._quotas.count(self._pending(after), self._taken(now_ms), now_ms)
+        quotas = self._quotas_of[shard]
+        pending, taken = self._pending(after, quotas.topics), self._taken(now_ms, quotas.rated)
+        gates = quotas.count(pending, taken, now_ms)
         for _, offset, (order, _) in orders:
             if isinstance(order, Order):
                 smoothing.obey(order, offset, now_ms)
             else:
-                gates += self._quotas.obey(order, offset, now_ms)
+                gates += quotas.obey(order, offset, now_ms)
         smoothing.begin_step(after, now_ms)
         # Marks are judged by what the steps before have done.
         last = _last_marks(passed)
@@ -417,7 +422,7 @@ class World:
             if told is not None:
                 self._write("receipts", now_ms + 2, *wire.receipt_record(told, at_ms=now_ms))
         for gate in gates:
-            for partition in range(PARTITIONS):
+            for partition in range(shard, PARTITIONS, self.shards):
                 self._write_own(partition, gate_record(partition, gate, LIMITS), now_ms)
         own_writes = (
             last if after.owns(partition) else -1 for partition, last in enumerate(self._own_writes)
@@ -432,30 +437,34 @@ class World:
             settings=self.settings,
             smoothing=smoothing.queues(after, now_ms),
             holds=smoothing.holds(now_ms),
-            quotas=self._quotas.after(),
+            quotas=quotas.after(),
         )
         key, value = record_key(shard), encode(record)
         self._write("frontier", now_ms + 3, key, value, [], partition=shard)
+        self._stands[shard] = after
         return after
 
-    def _pending(self, after: Frontier) -> dict[str, int]:
-        """What a master counts: what is stored and not killed, in seconds that are not passed."""
+    def _pending(self, after: Frontier, topics: Iterable[str]) -> dict[str, int]:
+        """What a master counts: what is stored and not killed, in seconds that some shard has not
+        passed."""
+        parts = [self._stands.get(n, self._first(n)) for n in range(self.shards)]
+        cursors = lowest_cursors(after, joint_frontier(parts))
         return {
             topic: sum(
                 each.request.topic == topic
                 and each.killed_by is None
-                and each.rank.due_ms // 1000 >= after.cursors[each.lane].due_ms // 1000
+                and each.rank.due_ms // 1000 >= cursors[each.lane].due_ms // 1000
                 for each in self._wheel.values()
             )
-            for topic in self._quotas.topics
+            for topic in topics
         }
 
-    def _taken(self, now_ms: int) -> dict[str, int]:
+    def _taken(self, now_ms: int, topics: Iterable[str]) -> dict[str, int]:
         """What a master counts: what was appended in ten seconds, the last one that of the step,
         and in the next one."""
         first = now_ms // 1000 - 9
         asked = [topic for topic, second in self._asked if first <= second < first + 11]
-        return {topic: asked.count(topic) for topic in self._quotas.rated}
+        return {topic: asked.count(topic) for topic in topics}
 
     def _judged(
         self, answer: Any, before: Frontier, now_ms: int, last: dict[tuple[int, str], int]

@@ -125,6 +125,8 @@ class Checker:
         """By source: what continues it, refused or not."""
         frontiers = in_order(self.committed(FRONTIER))
         steps = [step_of_fields(json.loads(record.value or b"")) for record in frontiers]
+        self.every_step = steps
+        """Of all shards, in the order in which they were written."""
         self.shards = max(step.shards for step in steps)
         self.of_shards = [
             [step for step in steps if step.fields["shard"] == shard]

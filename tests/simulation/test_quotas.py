@@ -31,6 +31,14 @@ def test_a_cluster_keeps_every_promise_though_its_targets_are_limited(seed: int)
     well(simulate(seed, quotas=True))
 
 
+def test_masters_of_several_shards_keep_one_limit(seed: int) -> None:
+    """All count alike, whatever people make of the number of shards.
+
+    Rules: quota-shards, resharded
+    """
+    well(simulate(seed, quotas=True, shards=(2, 4)[seed % 2], reshards=seed % 3 > 0))
+
+
 @pytest.mark.long
 def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
     """A simulation in which nothing is refused proves nothing."""

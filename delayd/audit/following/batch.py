@@ -32,7 +32,7 @@ from delayd.audit.judging.evidence import deliveries_of, letters_of, receipts_of
 from delayd.audit.judging.quotas import Full, full_after, full_at, full_of, quotas_of, refused_by
 from delayd.audit.judging.requests import barriers_of, requests_of
 from delayd.audit.reading.positions import Positions
-from delayd.audit.reading.shard_records import advanced, frontier_in
+from delayd.audit.reading.shard_records import advanced, frontier_in, records_in
 from delayd.runtime.atomic_file import write_atomically
 from delayd.runtime.clock import Clock
 from replication.record import decode
@@ -211,8 +211,8 @@ class _Came:
         for text in self.newest.values():
             self.rules = self.rules.with_barriers(decode(text.encode()).barriers)
         if full is None and self.frontiers:
-            first = decode(self.frontiers[0].text.encode())
-            self.full = full_at(first.quotas, settings.partitions)
+            watched = records_in(self.header.end.watch)
+            self.full = full_at(decode(text.encode()) for text in watched)
         if buffer is not None:
             self.requests = self._requests(buffer, tables)
         if counts.keys() - own:

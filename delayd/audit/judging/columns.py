@@ -19,7 +19,7 @@ from delayd.audit.tables import FINDINGS
 from replication.frontier import Frontier
 from replication.quotas import Quota
 from replication.rules import Rules
-from replication.settings import STEADY_RULES
+from replication.settings import STEADY_RULES, Settings
 
 ColumnOrName: TypeAlias = Column | str
 
@@ -93,6 +93,13 @@ def shard_of(shards: int, partition: ColumnOrName = "partition") -> Column:
     if shards == 1:
         return F.lit(0)
     return F.pmod(column(partition).cast("int"), F.lit(shards))
+
+
+def home_in(topic: Column, shard: Column, settings: Settings) -> Column:
+    """Return the partition of a shard in which the orders about a topic stand."""
+    shards = settings.shards
+    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions // shards))
+    return home if shards == 1 else shard + home * shards
 
 
 def of_shard(values: Sequence[int], shard: ColumnOrName = "shard") -> Column:

@@ -52,7 +52,7 @@ _HOLDS: Final = "holds"
 _HOLD_FIELDS: Final = 4
 _QUOTAS: Final = "quotas"
 """Only there where a target has a quota."""
-_QUOTA_FIELDS: Final = 8
+_QUOTA_FIELDS: Final = 9
 _RESHARDING: Final = ("rest_ms", "resharding")
 """Only there where the number of shards is about to change."""
 _OTHER_SHARDS: Final = "it has other shards"

@@ -15,6 +15,7 @@ from delayd.audit.bounds import Bounds, LoggedOrder
 from delayd.audit.judging.columns import (
     PLACE,
     findings,
+    home_in,
     is_true,
     named_place,
     of_partition,
@@ -58,13 +59,6 @@ def order_reason(settings: Settings) -> Column:
     )
     reason = F.when(~F.col("knows_moves"), "unknown-header").when(~is_true(is_good), "bad-proof")
     return F.when(F.col("control.hold").isNotNull(), F.coalesce(reason, F.lit("")))
-
-
-def _home(topic: Column, shard: Column, settings: Settings) -> Column:
-    """Return the partition of a shard in which the orders about a topic stand."""
-    shards = settings.shards
-    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions // shards))
-    return home if shards == 1 else shard + home * shards
 
 
 def orders_of(requests: DataFrame) -> tuple[LoggedOrder, ...]:
@@ -113,7 +107,8 @@ def _orders(spark: SparkSession, bounds: Bounds) -> DataFrame:
         .withColumn("of_shard", shard_of(bounds.shards, "home"))
         # Of fewer shards, or more, a topic had another home.
         .withColumn(
-            "is_at_home", F.col("home") == _home(F.col("about"), F.col("of_shard"), bounds.settings)
+            "is_at_home",
+            F.col("home") == home_in(F.col("about"), F.col("of_shard"), bounds.settings),
         )
     )
 
@@ -125,7 +120,7 @@ def _of_named(named: DataFrame, orders: DataFrame, bounds: Bounds) -> DataFrame:
     is_of_it = (F.col("about") == F.col("topic")) & (F.col("of_shard") == F.col("shard"))
     joined = named.join(orders, is_of_it & (F.col("at") == at), "left")
     reached = F.get("offsets", F.col("home"))
-    home = _home(F.col("topic"), F.col("shard"), bounds.settings)
+    home = home_in(F.col("topic"), F.col("shard"), bounds.settings)
     is_trimmed = at < of_partition(bounds.buffer_starts, home)
     is_pause = F.col("ends_ms") > 0
     why = (

@@ -13,13 +13,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from delayd.audit.bounds import Bounds, LoggedQuota
+from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import is_true, quota_field
 from replication.quotas import RATE_AHEAD_S, RATE_WINDOW_S, SECOND_MS
 
 STEPS_MAX: Final = 500
 """Steps that are judged, of all targets: the last ones, of each second and with each gate."""
-_SCHEMA: Final = "about string, at_ms bigint, gates array<bigint>"
+_SCHEMA: Final = "of_shard int, about string, at_ms bigint, gates array<bigint>"
 
 
 def counted_seconds(now_ms: Column) -> Column:
@@ -47,8 +47,10 @@ def wrong_rates(
     joined = F.broadcast(exploded).join(asked, is_there, "right").where("topic is not null")
     partition = F.col("m_partition").cast("int")
     is_passed = F.col("m_offset") < F.get("offsets", partition)
-    is_before = F.col("m_offset") < F.get("gates", partition)
-    of_step = ["offset", "topic"]
+    # How much of other shards a master had taken in is not in the log.
+    gate = F.get("gates", partition)
+    is_before = gate.isNull() | (F.col("m_offset") < gate)
+    of_step = ["shard", "offset", "topic"]
     counted = joined.groupBy(*of_step).agg(
         F.count_if(is_passed).alias("least"), F.count_if(is_before).alias("most")
     )
@@ -64,7 +66,7 @@ def wrong_rates(
         *("step", "taken", "topic", F.lit(RATE_WINDOW_S), why, "least", "most"),
     )
     found = F.concat(F.lit("taken "), why).alias("why"), text.alias("reason")
-    return judged.where(why.isNotNull()).select("offset", "topic", *found)
+    return judged.where(why.isNotNull()).select(*of_step, *found)
 
 
 def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
@@ -72,7 +74,7 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     gates = steps.sparkSession.createDataFrame(_gates(bounds), _SCHEMA)
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
     named = steps.select(
-        *("offset", "step", "term", "now_ms", "offsets", "old"),
+        *("shard", "offset", "step", "term", "now_ms", "offsets", "old"),
         is_true(stands[0] & stands[1]).alias("stands"),
         F.explode("quotas").alias("topic", "quota"),
     ).where(quota_field("rate") > 0)
@@ -81,29 +83,36 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     # committed before anything is counted for that.
     last_order = quota_field("offset", F.try_element_at(F.col("old.quotas"), F.col("topic")))
     goes_on = is_true((F.col("old.term") == F.col("term")) & (last_order == F.col("order")))
-    of_order = Window.partitionBy("topic", "term", "order")
-    of_second = Window.partitionBy("topic", F.floor(F.col("now_ms") / SECOND_MS))
+    of_order = Window.partitionBy("shard", "topic", "term", "order")
+    of_second = Window.partitionBy("shard", "topic", F.floor(F.col("now_ms") / SECOND_MS))
     dated = told.withColumns(
         {
             "known_ms": F.min(F.when(goes_on, F.col("now_ms"))).over(of_order),
             "last": F.max(F.when(~F.col("stands"), F.col("offset"))).over(of_second),
         }
     )
-    is_gate = (F.col("about") == F.col("topic")) & (F.col("at_ms") == F.col("now_ms"))
+    is_gate = (
+        (F.col("about") == F.col("topic"))
+        & (F.col("at_ms") == F.col("now_ms"))
+        & (F.col("of_shard") == F.col("shard"))
+    )
     with_gates = dated.join(F.broadcast(gates), is_gate, "left")
     chosen = with_gates.where((F.col("offset") == F.col("last")) | F.col("gates").isNotNull())
-    newest = chosen.orderBy(F.desc("offset")).limit(STEPS_MAX)
-    return newest.drop("quota", "old", "about", "at_ms", "last").localCheckpoint()
+    newest = chosen.orderBy(F.desc("now_ms"), F.desc("offset")).limit(STEPS_MAX)
+    return newest.drop("quota", "old", "about", "at_ms", "last", "of_shard").localCheckpoint()
 
 
-def _gates(bounds: Bounds) -> list[tuple[str, int, list[int]]]:
-    """Return topic, time and offsets by partition of the gates that are in every one."""
-    written: defaultdict[tuple[str, int], dict[int, LoggedQuota]] = defaultdict(dict)
+def _gates(bounds: Bounds) -> list[tuple[int, str, int, list[int | None]]]:
+    """Return shard, topic, time and offsets by partition of the gates that are in every one of
+    their shard; null in others."""
+    written: defaultdict[tuple[int, str, int], dict[int, int]] = defaultdict(dict)
     for each in bounds.quotas:
         if each.kind != "limit" and each.rate:
-            written[each.topic, each.at_ms].setdefault(each.partition, each)
+            shard = each.partition % bounds.shards
+            written[shard, each.topic, each.at_ms].setdefault(each.partition, each.offset)
+    partitions = range(bounds.settings.partitions)
     return [
-        (topic, at_ms, [places[partition].offset for partition in sorted(places)])
-        for (topic, at_ms), places in written.items()
-        if len(places) == bounds.settings.partitions
+        (shard, topic, at_ms, [places.get(partition) for partition in partitions])
+        for (shard, topic, at_ms), places in written.items()
+        if len(places) * bounds.shards == bounds.settings.partitions
     ]

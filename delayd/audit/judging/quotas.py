@@ -12,15 +12,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds, LoggedQuota
 from delayd.audit.judging.columns import (
     PLACE,
     findings,
+    home_in,
     is_true,
+    of_partition,
     quota_field,
+    shard_of,
     source_text,
     table_of,
 )
@@ -36,9 +39,9 @@ from replication.quotas import (
     RATE,
     RATE_MAX,
     RATE_WINDOW_S,
-    Quota,
     opens_at,
 )
+from replication.record import FrontierRecord
 from replication.settings import Settings
 
 _NUMBER: Final = "([0-9]{1,15})"
@@ -56,6 +59,9 @@ _KEPT: Final = frozenset(
     {*PLACE, "append_ms", "log_ms", "op", "asked_op", "reason", "id", "record_hash", "is_steady"}
 )
 """What REQUESTS have of a reject."""
+AHEAD_MS: Final = 60_000
+"""How much later than a step's `now` what it has counted may have been appended in partitions of
+other shards: masters that rest stand still for some 20 s, and a second more for each shard."""
 GATES_MAX: Final = 500
 """Gates of a step that are judged, of each target: those written last."""
 
@@ -72,13 +78,12 @@ def quota_reason(settings: Settings) -> Column:
     numbers = {group: _part(group).try_cast("bigint") for group in _ALL_NUMBERS}
     at_ms, topic = F.coalesce(numbers[_ORDER_AT], numbers[_GATE_AT]), _part(_TOPIC)
     is_within = (numbers[_ORDER_MOST] <= MAX_PENDING_MAX) & (numbers[_ORDER_RATE] <= RATE_MAX)
-    home = F.pmod(F.crc32(topic.cast("binary")), F.lit(settings.partitions))
     is_order = F.col("control.quota").startswith("limit/")
     is_good = (
         F.col("control.quota").rlike(_SAID)
         & ~(topic.startswith(settings.prefix) | topic.startswith("__") | topic.isin(".", ".."))
         & (F.abs(F.col("append_ms") - at_ms) <= ORDER_AGE_MS_MAX)
-        & (~is_order | ((home == F.col("partition")) & is_within))
+        & (~is_order | is_within)
     )
     reason = F.when(~F.col("knows_moves"), "unknown-header").when(~is_true(is_good), "bad-proof")
     return F.when(F.col("control.quota").isNotNull(), F.coalesce(reason, F.lit("")))
@@ -109,13 +114,15 @@ def full_after(said: Iterable[LoggedQuota], full: Full) -> dict[tuple[int, str],
     return after
 
 
-def full_at(quotas: Mapping[str, Quota], partitions: int) -> dict[tuple[int, str], int]:
-    """Return the targets that are full by a frontier, of which nothing more is known."""
+def full_at(records: Iterable[FrontierRecord]) -> dict[tuple[int, str], int]:
+    """Return the targets that are full by the frontier of each shard, of which nothing more is
+    known."""
     return {
         (partition, topic): quota.max_pending
-        for topic, quota in quotas.items()
-        for partition in range(partitions)
-        if quota.is_full
+        for record in records
+        for topic, quota in record.quotas.items()
+        for partition in range(len(record.frontier.offsets))
+        if quota.is_full and record.frontier.owns(partition)
     }
 
 
@@ -171,21 +178,20 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     """Return what is wrong with quotas, as FINDINGS. `links` is links_of the frontiers."""
     spark = links.sparkSession
     steps = links.where("is_sound").select(
-        *("offset", "step", "term", "now_ms", "offsets", "cursor", "lanes", "quotas"), "old"
+        *("shard", "offset", "step", "term", "now_ms", "offsets", "cursor", "lanes", "quotas"),
+        "old",
     )
     named = steps.select("*", F.explode("quotas").alias("topic", "quota"))
-    # Of several shards none obeys an order: what the buffer holds is of a time when there was one.
-    is_obeyed = bounds.shards == 1
-    if not (is_obeyed and bounds.quotas) and named.isEmpty():  # as a rule
+    if not bounds.quotas and named.isEmpty():  # as a rule
         return table_of(spark, FINDINGS)
     rows = [
         (q.partition, q.offset, q.kind, q.topic, q.at_ms, q.pending, q.max_pending, q.rate)
         for q in bounds.quotas
     ]
-    said = table_of(spark, SAID, rows)
+    said = table_of(spark, SAID, rows).withColumn("of_shard", shard_of(bounds.shards, "home"))
     wrong = (
         _of_orders(named, said, bounds)
-        .unionByName(_of_missing(steps, said))
+        .unionByName(_of_missing(steps, said, bounds))
         .unionByName(_of_states(named))
         .unionByName(_of_gates(steps, bounds))
         .unionByName(_of_counts(steps, logged, bounds))
@@ -193,29 +199,34 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     )
     place = {"topic": F.lit(bounds.settings.frontier.name)}
     return findings(
-        wrong.groupBy("topic", "why")
+        wrong.groupBy("shard", "topic", "why")
         .agg(F.min_by("reason", "offset").alias("reason"), F.min("offset").alias("offset"))
         .drop("topic"),
         {Fault.FRONTIER_QUOTA: F.col("reason")},
         "offset",
         **place,
-        partition=F.lit(0),
+        partition=F.col("shard"),
     )
 
 
 def _found(rows: DataFrame, why: Column, text: Column) -> DataFrame:
     kept = rows.where(why.isNotNull())
-    return kept.select("offset", "topic", why.alias("why"), text.alias("reason"))
+    return kept.select("shard", "offset", "topic", why.alias("why"), text.alias("reason"))
 
 
 def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     """Return quotas that the order which they name does not set."""
     orders = F.broadcast(said.where("kind = 'limit'"))
     max_pending, at, rate = map(quota_field, ("max_pending", "offset", "rate"))
-    joined = named.join(orders, (F.col("about") == F.col("topic")) & (F.col("at") == at), "left")
-    home = F.pmod(F.crc32(F.col("topic").cast("binary")), F.lit(bounds.settings.partitions))
-    starts = F.array(*map(F.lit, bounds.buffer_starts))
-    is_trimmed = at < F.get(starts, home.cast("int"))
+    is_of_it = (
+        (F.col("about") == F.col("topic"))
+        & (F.col("of_shard") == F.col("shard"))
+        & (F.col("at_ms") == quota_field("at_ms"))
+    )
+    joined = named.join(orders, is_of_it & (F.col("at") == at), "left")
+    home = home_in(F.col("topic"), F.col("shard"), bounds.settings)
+    # One that was passed when there were other shards is -1.
+    is_trimmed = at < of_partition(bounds.buffer_starts, home)
     why = (
         F.when(F.col("at").isNull(), F.when(~is_trimmed, "no order is there in the buffer"))
         .when(F.col("at") >= F.get("offsets", F.col("home")), "its order was not passed yet")
@@ -228,30 +239,48 @@ def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     return _found(joined, why, text)
 
 
-def _of_missing(steps: DataFrame, said: DataFrame) -> DataFrame:
-    """Return orders that a step has passed and not obeyed."""
-    orders = said.where("kind = 'limit'")
-    later = orders.select(F.col("about").alias("again"), F.col("at").alias("next"))
+def _of_missing(steps: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return orders that a step has passed and not obeyed, or a step before it had obeyed. Where
+    orders about a topic stand in several partitions of a shard, because there were other shards,
+    nobody knows which came last."""
+    homes: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    for each in bounds.quotas:
+        if each.kind == "limit":
+            homes[each.topic, each.partition % bounds.shards].add(each.partition)
+    several = [
+        f"{home}/{topic}" for (topic, _), found in homes.items() if len(found) > 1 for home in found
+    ]
+    following = Window.partitionBy("home", "about").orderBy("at")
     nexts = (
-        orders.join(
-            later, (F.col("again") == F.col("about")) & (F.col("next") > F.col("at")), "left"
-        )
-        .groupBy(*orders.columns)
-        .agg(F.min("next").alias("next"))
+        said.where("kind = 'limit'")
+        .withColumn("next", F.lead("at").over(following))
+        .where(~F.concat_ws("/", "home", "about").isin(several))
     )
-    reached = F.get("offsets", F.col("home"))
-    is_last = (F.col("at") < reached) & (F.col("next").isNull() | (F.col("next") >= reached))
-    quotas = F.coalesce("quotas", F.create_map().cast("map<string, array<bigint>>"))
-    has = F.map_contains_key(quotas, F.col("about"))
+    reached, before = (F.get(offsets, F.col("home")) for offsets in ("offsets", "old.offsets"))
+    is_last = (
+        (F.col("of_shard") == F.col("shard"))
+        & (F.col("at") < reached)
+        & (F.col("next").isNull() | (F.col("next") >= reached))
+    )
+    none = F.create_map().cast("map<string, array<bigint>>")
+    quotas, quotas_before = (F.coalesce(each, none) for each in ("quotas", "old.quotas"))
+    has, had = (F.map_contains_key(each, F.col("about")) for each in (quotas, quotas_before))
+    # A shard need not have obeyed what was passed when there were others.
+    is_new = is_true(F.col("at") >= before)
     is_end = (F.col("most") == 0) & (F.col("pace") == 0)
-    why = F.when(~is_end & ~has & (F.size(quotas) < QUOTAS_MAX), "which has none there").when(
-        is_end & has, "which has one there all the same"
+    is_missing = ~is_end & ~has & (F.size(quotas) < QUOTAS_MAX) & (is_new | had)
+    why = F.when(is_missing, "which has none there").when(
+        is_end & has & (is_new | ~had), "which has one there all the same"
     )
     text = F.format_string(
         "step %d has passed the order at %d about the quota of %s, %s", "step", "at", "about", why
     )
     return _found(
-        steps.join(F.broadcast(nexts), is_last).withColumn("topic", F.col("about")), why, text
+        steps.where("old is not null")
+        .join(F.broadcast(nexts), is_last)
+        .withColumn("topic", F.col("about")),
+        why,
+        text,
     )
 
 
@@ -284,13 +313,13 @@ def _of_states(named: DataFrame) -> DataFrame:
 
 def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     """Return gates that no step has written so, and steps that did not write them everywhere."""
-    spark, partitions = steps.sparkSession, bounds.settings.partitions
-    written: defaultdict[tuple[str, str, int, int, int, bool], dict[int, int]] = defaultdict(dict)
+    spark, partitions = steps.sparkSession, bounds.settings.partitions // bounds.shards
+    written: defaultdict[tuple[int, str, str, int, int, int, bool], set[int]] = defaultdict(set)
     for q in bounds.quotas:
         if q.kind != "limit":
-            is_end = q.max_pending == q.rate == 0
-            written[q.topic, q.kind, q.at_ms, q.pending, q.taken, is_end][q.partition] = q.offset
-    rows = [(*gate, len(places), max(places.values())) for gate, places in written.items()]
+            said = q.topic, q.kind, q.at_ms, q.pending, q.taken, q.max_pending == q.rate == 0
+            written[q.partition % bounds.shards, *said].add(q.partition)
+    rows = [(*gate, len(places)) for gate, places in written.items()]
     gates = F.broadcast(table_of(spark, GATES, rows))
     quota = F.try_element_at("quotas", F.col("about"))
     pending, taken, over = (quota_field(name, quota) for name in ("pending", "taken", "over"))
@@ -304,7 +333,10 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     # An order in the same step may have begun anew what another one has ended.
     is_ended = quota.isNull() | F.col("is_end")
     is_said = F.when(is_ended, F.col("kind") == "open").otherwise(is_so & is_counted)
-    by_step = gates.join(steps, F.col("at_ms") == F.col("now_ms"), "left").groupBy(*gates.columns)
+    # The first record of a shard has the time of those before it, which may have written some.
+    its = steps.where("old is not null" if bounds.shards > 1 else "true")
+    is_its = (F.col("at_ms") == F.col("now_ms")) & (F.col("of_shard") == F.col("shard"))
+    by_step = gates.join(its, is_its, "left").groupBy(*gates.columns)
     judged = by_step.agg(
         F.max(is_true(is_said)).alias("is_said"),
         F.min("step").alias("step"),
@@ -321,37 +353,42 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
         *("at_ms", "about", "kind", "counted", why),
     )
     return _found(
-        judged.withColumn("topic", F.col("about")).withColumn(
-            "offset", F.coalesce("offset", F.lit(bounds.cuts[0].offset))
-        ),
+        judged.withColumns({"topic": F.col("about"), "shard": F.col("of_shard")}),
         why,
         text,
     )
 
 
-def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
-    """Return gates whose count is not what may have been pending."""
-    spark = steps.sparkSession
-    written: defaultdict[tuple[str, str, int, int, int], dict[int, int]] = defaultdict(dict)
+def _whole_gates(bounds: Bounds) -> list[tuple[int, str, int, int, list[int | None]]]:
+    """Return shard, topic, time, count and offsets by partition of the newest gates of topics with
+    such a limit that are in every partition of their shard; null in others."""
+    partitions = bounds.settings.partitions
+    written: defaultdict[tuple[int, str, str, int, int, int], dict[int, int]] = defaultdict(dict)
     for q in bounds.quotas:
         if q.kind != "limit" and q.max_pending:
-            written[q.topic, q.kind, q.at_ms, q.pending, q.max_pending].setdefault(
-                q.partition, q.offset
-            )
-    whole = [gate for gate, places in written.items() if len(places) == bounds.settings.partitions]
-    newest = sorted(whole, key=lambda gate: gate[2])[-GATES_MAX:]
-    rows = [
-        (topic, at_ms, pending, [offset for _, offset in sorted(written[gate].items())])
-        for gate in newest
-        for topic, _, at_ms, pending, _ in [gate]
+            said = q.topic, q.kind, q.at_ms, q.pending, q.max_pending
+            written[q.partition % bounds.shards, *said].setdefault(q.partition, q.offset)
+    whole = [each for each, places in written.items() if len(places) * bounds.shards == partitions]
+    return [
+        (shard, topic, at_ms, pending, [written[each].get(p) for p in range(partitions)])
+        for each in sorted(whole, key=lambda each: each[3])[-GATES_MAX:]
+        for shard, topic, _, at_ms, pending, _ in [each]
     ]
-    schema = "about string, at_ms bigint, counted bigint, gates array<bigint>"
-    gates = spark.createDataFrame(rows, schema)
+
+
+def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
+    """Return gates whose count is not what may have been pending. How much a master had taken in of
+    other shards' partitions, and where it knew them to stand, is not in the log."""
+    spark, is_alone = steps.sparkSession, bounds.shards == 1
+    schema = "of_shard int, about string, at_ms bigint, counted bigint, gates array<bigint>"
+    gates = spark.createDataFrame(_whole_gates(bounds), schema)
     lane = F.pmod(F.crc32(F.col("about").cast("binary")), F.lit(bounds.settings.lanes))
     # K of the step: what is in its second, or later, was counted.
     cursor = cursor_in(F.struct("lanes", "cursor"), lane.cast("string"))
-    placed = gates.join(steps, F.col("at_ms") == F.col("now_ms")).select(
-        *("about", "at_ms", "counted", "gates", "offset", "step"),
+    is_its = (F.col("at_ms") == F.col("now_ms")) & (F.col("of_shard") == F.col("shard"))
+    its = steps.where("true" if is_alone else "old is not null")
+    placed = gates.join(its, is_its).select(
+        *("shard", "about", "at_ms", "counted", "gates", "offset", "step"),
         F.col("offsets").alias("reached"),
         F.get(cursor, F.lit(0)).alias("cursor_ms"),
         (F.floor(F.get(cursor, F.lit(0)) / 1000) * 1000).alias("since_ms"),
@@ -359,21 +396,27 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     stored = logged.where("stored").select(
         F.col("partition").alias("m_partition"),
         F.col("offset").alias("m_offset"),
-        *("topic", "rank_ms"),
+        *("topic", "rank_ms", "append_ms"),
         # What a reschedule holds is not counted.
         F.when(is_true(F.col("is_held")), -1).otherwise(F.col("killed_by")).alias("killed_by"),
     )
     partition = F.col("m_partition").cast("int")
     gate, reached = F.get("gates", partition), F.get("reached", partition)
     killed_by = F.coalesce("killed_by", F.lit(1 << 62))
-    is_counted = (F.col("topic") == F.col("about")) & (F.col("rank_ms") >= F.col("since_ms"))
+    is_here = F.col("m_offset") < gate
+    is_late = F.col("rank_ms") >= F.col("since_ms")
+    is_counted = (F.col("topic") == F.col("about")) & is_here & is_late
+    if not is_alone:
+        # Whoever lags counts what others have passed, and reads their partitions as it does.
+        is_far = gate.isNull() & (F.col("append_ms") <= F.col("at_ms") + AHEAD_MS)
+        is_counted = (F.col("topic") == F.col("about")) & (is_true(is_here) | is_far)
     # Of what came out before it was killed, a node may have forgotten that it was killed.
     is_out = (F.col("rank_ms") <= F.col("cursor_ms")) & (killed_by >= 0)
-    may_count = (killed_by >= reached) | is_out
-    joined = F.broadcast(placed).join(stored, is_counted & (F.col("m_offset") < gate), "left")
-    counted = joined.groupBy(*("about", "at_ms", "counted", "offset", "step")).agg(
+    may_count = (killed_by >= reached) | is_out | gate.isNull()
+    joined = F.broadcast(placed).join(stored, is_counted, "left")
+    counted = joined.groupBy(*("shard", "about", "at_ms", "counted", "offset", "step")).agg(
         F.count_if(F.col("m_offset").isNotNull() & may_count).alias("most"),
-        F.count_if((F.col("m_offset") < reached) & (killed_by >= gate)).alias("least"),
+        F.count_if((F.col("m_offset") < reached) & (killed_by >= gate) & is_late).alias("least"),
     )
     is_trimmed = any(bounds.buffer_starts)
     is_wrong = (F.col("counted") < F.col("least")) | (

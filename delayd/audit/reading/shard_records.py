@@ -16,13 +16,14 @@ def text_of(records: Sequence[str]) -> str:
 
 def frontier_in(text: str) -> Frontier:
     """Return the frontier of all shards."""
-    return joint_frontier([decode(record.encode()).frontier for record in _records_in(text)])
+    return joint_frontier([decode(record.encode()).frontier for record in records_in(text)])
 
 
 def advanced(text: str, came: Mapping[int, str]) -> str:
     """Return the text after these records have come, by shard."""
-    return text_of([came.get(shard, it) for shard, it in enumerate(_records_in(text))])
+    return text_of([came.get(shard, it) for shard, it in enumerate(records_in(text))])
 
 
-def _records_in(text: str) -> list[str]:
+def records_in(text: str) -> list[str]:
+    """Return the record of each shard."""
     return list(json.loads(text)) if text.startswith("[") else [text]

@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from delayd.bus import Cluster, TopicState
-from delayd.cluster.limiting import limits_of
+from delayd.cluster.limiting import limits_of, torn_limits
 from delayd.cluster.pausing import paused_of
 from delayd.cluster.topic_checks import topic_findings
 from delayd.commands.doctor.brokers import COPIES
@@ -40,6 +40,10 @@ def look_at_topics(case: Case) -> Iterator[Finding]:
 
 def _limits(case: Case) -> Iterator[Finding]:
     """Yield the targets that are full, or nearly."""
+    for topic in torn_limits(case.seen):
+        text = f"the limits of {topic} are not the same in all shards: an order has reached some"
+        again = f"delayd limits set {topic} --max-pending N --rate N"
+        yield Finding("limits-differ", Severity.WARNING, text, again)
     for each in limits_of(case.seen.record.quotas):
         more = f"delayd limits set {each['topic']} {_doubled(each)}"
         if each["state"] == "full":

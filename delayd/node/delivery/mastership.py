@@ -290,7 +290,8 @@ class Mastership:
 
     def _writer(self, plan: Plan, gates: Sequence[Gate] = ()) -> StepWriter:
         limits, now_ms = self._replica.limits, plan.now_ms
-        orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms)
+        shard = self._context.shard
+        orders = OrderStep(self.smoothing, self._quotas, gates, limits, now_ms, shard)
         sends = self._commit.producer
         if spans := self._options.spans:
             self._traced = TracedSends(sends, self._settings, spans)

@@ -24,8 +24,11 @@ class OrderStep:
         gates: Sequence[Gate],
         limits: RequestLimits,
         now_ms: int,
+        shard: int = 0,
     ) -> None:
-        """`gates`: what the step says of topics that are full, or not any more."""
+        """`gates`: what the step says of topics that are full, or not any more. `shard`: whose
+        step it is."""
+        self._shard = shard
         self.smoothing = smoothing
         self._quotas = quotas
         self._gates = [*gates]
@@ -46,15 +49,14 @@ class OrderStep:
             self.count += 1
 
     def _obey_quota(self, quota: QuotaOrder, offset: int) -> None:
-        if self._limits.shards > 1:  # One of them cannot count what is pending.
-            return
         opened = self._quotas.obey(quota, offset, self._now_ms)
         if opened:  # what the step has counted before is over
             others = [gate for gate in self._gates if gate.topic != quota.topic]
             self._gates = [*others, *opened]
 
     def gate_records(self) -> Iterator[BufferRecord]:
-        """Yield what says in every partition which topics are full, or open, from there on."""
+        """Yield what says in every partition of the shard which topics are full, or open, from
+        there on."""
         for gate in self._gates:
-            for partition in range(self._limits.partitions):
+            for partition in range(self._shard, self._limits.partitions, self._limits.shards):
                 yield gate_record(partition, gate, self._limits)

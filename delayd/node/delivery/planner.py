@@ -39,6 +39,7 @@ from replication.quotas import Gate, Quotas
 from replication.rank import SLOT_MS, Rank, lane_of, slot_of
 from replication.rules import Rules, is_steady
 from replication.settings import Settings
+from replication.shards import lowest_cursors
 from replication.verdict import CancelMarker, judge
 
 FOREVER = Rank(1 << 63, 0, 0)
@@ -95,10 +96,12 @@ class Planner:
         lock: AbstractContextManager[object] | None = None,
         rules: Callable[[], Rules] | None = None,
         taken: Callable[[Iterable[str], int], dict[str, int]] | None = None,
+        joint: Callable[[], Frontier | None] = lambda: None,
     ) -> None:
         """`frontier`: committed, and reached by what is in the wheel. `lock`: the replica's.
         `rules`: what is known of their versions, if the cluster was switched. `taken`: as
-        `RequestRates.taken`."""
+        `RequestRates.taken`. `joint`: the newest frontier of all shards, if it is known."""
+        self._joint = joint
         self._taken = taken or RequestRates().taken
         self._rules = rules or (lambda: Rules(settings.rules_version))
         self._lock = lock or nullcontext()
@@ -136,6 +139,7 @@ class Planner:
                 lock=replica.changed,
                 rules=lambda: replica.rules,
                 taken=replica.arrivals.rates.taken,
+                joint=lambda: replica.newest and replica.newest.record.frontier,
             )
             replica.attach(planner)
         return planner
@@ -226,12 +230,12 @@ class Planner:
 
     def gates(self, quotas: Quotas, plan: Plan) -> list[Gate]:
         """Count what is pending for the topics that have a quota, in the seconds that their lanes
-        have not passed after the planned step, and what was taken for them; return the gates that
-        the step writes."""
+        have not passed after the planned step, in any shard, and what was taken for them; return
+        the gates that the step writes."""
         topics = quotas.topics
         if not topics:
             return []
-        cursors, lanes = plan.frontier.cursors, self._settings.lanes
+        cursors, lanes = lowest_cursors(plan.frontier, self._joint()), self._settings.lanes
         slots = {topic: slot_of(cursors[lane_of(topic, lanes)].due_ms) for topic in topics}
         pending = self._wheel.counts.pending_from(slots, self._wheel.ids.kills_between)
         taken = self._taken(quotas.rated, plan.now_ms)

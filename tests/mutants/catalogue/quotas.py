@@ -15,6 +15,12 @@ RATED = "tests/unit/node/delivery/test_rates_on_a_node.py"
 RATES = "delayd/node/replica/request_rates.py"
 TAKEN = "quotas.md#what-was-taken"
 AGAIN = "quotas.md#gates-that-a-node-does-not-know"
+OF_SHARDS = "quotas.md#shards"
+SHARDED = "tests/unit/node/delivery/test_quota_shards_on_a_node.py"
+GOES_ALONG = (
+    "tests/unit/replication/test_resharding.py"
+    "::test_limits_go_along_and_their_gates_are_written_anew"
+)
 
 OF_TARGETS = (
     one_edit(
@@ -40,7 +46,7 @@ OF_TARGETS = (
         "a step writes a gate into every partition",
         GATES,
         ORDER_STEP,
-        "for partition in range(self._limits.partitions):",
+        "for partition in range(self._shard, self._limits.partitions, self._limits.shards):",
         "for partition in range(1):",
         f"{ON_A_NODE}::test_a_refused_message_is_delivered_by_no_successor",
     ),
@@ -232,5 +238,59 @@ OF_TARGETS = (
         "is_same = after.written_ms == quota.written_ms and after.shut == counted.shut",
         "is_same = after.written_ms == quota.written_ms",
         f"{OF_QUOTAS}::test_of_two_limits_it_is_said_which_one_refuses",
+    ),
+    one_edit(
+        "gate-in-others-partitions",
+        "a master says in the partitions of its own shard what it has counted",
+        OF_SHARDS,
+        ORDER_STEP,
+        "for partition in range(self._shard, self._limits.partitions, self._limits.shards):",
+        "for partition in range(self._limits.partitions):",
+        f"{SHARDED}::test_each_master_counts_all_and_shuts_its_own_partitions",
+    ),
+    one_edit(
+        "lagging-shard-passed-over",
+        "a message is pending until the lane of each shard has passed its second",
+        OF_SHARDS,
+        "delayd/node/delivery/planner.py",
+        "lowest_cursors(plan.frontier, self._joint())",
+        "plan.frontier.cursors",
+        f"{SHARDED}::test_a_shard_that_lags_is_counted_with",
+    ),
+    one_edit(
+        "order-to-one-shard",
+        "an order about a limit is written to each shard",
+        OF_SHARDS,
+        "delayd/cluster/limiting.py",
+        "for shard in range(limits.shards)]",
+        "for shard in range(1)]",
+        f"{SHARDED}::test_an_order_that_has_reached_some_shards_only_is_seen_and_given_again",
+    ),
+    one_edit(
+        "order-obeyed-by-one-shard",
+        "an order is obeyed once each shard has obeyed it",
+        OF_SHARDS,
+        "delayd/cluster/limiting.py",
+        "if len(parts) != len(told) or not all(",
+        "if len(parts) != len(told) or not any(",
+        f"{SHARDED}::test_an_order_that_one_shard_does_not_obey_is_an_error",
+    ),
+    one_edit(
+        "resharded-gates-believed",
+        "a new shard says anew what was full",
+        OF_SHARDS,
+        QUOTAS,
+        "_replace(offset=-1, written_ms=0)",
+        "_replace(offset=-1)",
+        GOES_ALONG,
+    ),
+    one_edit(
+        "resharded-full-forgotten",
+        "what is full in one shard is full in the one that goes on from it",
+        OF_SHARDS,
+        QUOTAS,
+        "over |= quota.over",
+        "over = quota.over & over",
+        GOES_ALONG,
     ),
 )

@@ -156,12 +156,12 @@ SHARDS = (
     ),
     one_edit(
         "limits-lost-with-shards",
-        "a cluster with limits goes on with the shards that it has",
+        "a new shard has the limits of those that it goes on from",
         MORE,
         "replication/resharding.py",
-        "return stand_together(parts, shards) and (shards == 1 or not is_limited)",
-        "return stand_together(parts, shards)",
-        f"{OF_RUNS}::test_what_cannot_be_is_refused_and_nothing_is_changed",
+        "quotas=joint_quotas(sources, unsure_quota),",
+        "quotas={},",
+        f"{OF_RUNS}::test_limits_go_along",
         is_simulated=False,
     ),
     one_edit(

@@ -1,5 +1,6 @@
 """People who limit what is pending for targets, change and end that, and forge such orders."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -27,7 +28,7 @@ class Limiters:
         weather: Weather,
         chance: Random,
         kafka: MemoryKafka,
-        limits: RequestLimits,
+        limits: Callable[[], RequestLimits],
         topics: list[str],
     ) -> None:
         self._kernel = kernel
@@ -79,10 +80,21 @@ class Limiters:
         self._append(order, is_order=way == 2, way=way)
 
     def _append(self, order: QuotaOrder, *, is_order: bool, way: int = 2) -> None:
-        partition, key, value, headers = quota_record(order, self._limits)
+        limits = self._limits()
+        shards = range(limits.shards)
+        if limits.shards > 1 and (not is_order or self._chance.random() < 0.1):
+            # Whoever forges one does not care for others; whoever dies half-way has reached some.
+            shards = shards[: self._chance.randrange(1, limits.shards)]
+        for shard in shards:
+            self._append_to(shard, order, limits, is_order=is_order, way=way)
+
+    def _append_to(
+        self, shard: int, order: QuotaOrder, limits: RequestLimits, *, is_order: bool, way: int
+    ) -> None:
+        partition, key, value, headers = quota_record(order, limits, shard)
         if way == 3:
             gate = Gate(order.topic, order.at_ms, 1, 5, 5)
-            [said, (proof, _)] = gate_record(partition, gate, self._limits).headers
+            [said, (proof, _)] = gate_record(partition, gate, limits).headers
             headers = [said, (proof, b"0" * 64)]
         elif way < 2:
             [said, (proof, _)] = headers

@@ -223,7 +223,7 @@ class World:
             self.weather,
             Random(f"{seed}: quotas"),
             self.kafka,
-            self._limits(),
+            self._limits,
             [*TARGETS],
         )
         self.resharders = Resharders(
@@ -261,7 +261,7 @@ class World:
 
     def _limits(self) -> RequestLimits:
         seen = self.kafka.log("delayd-frontier", 0).read(0, 10**9)[0]
-        settings = decode(next(r.value or b"" for r in seen if r.key == record_key(0))).settings
+        settings = decode([r.value or b"" for r in seen if r.key == record_key(0)][-1]).settings
         return RequestLimits.of(settings, CLUSTER_KEY.encode())
 
     def judge(self) -> Checker | AtLeastOnceChecker:

@@ -293,25 +293,21 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed() -> None:
     for shards, said in ((3, "a multiple"), (16, "shared out"), (0, "1 to 64")):
         with pytest.raises(ReshardError, match=said):
             cluster.run().to(shards)
-    limited = Quota(5, 0, 0, 0, 0)
-    cluster.step(1, lambda r: replace(r, quotas={"orders": limited}))
-    with pytest.raises(ReshardError, match="which one shard only can count: orders"):
-        cluster.run().to(4)
-    assert cluster.newest().parts[0] == before.parts[0]
-    late = used(1)
-
-    def told(what: str) -> None:
-        last = late.of_partition(0)[-1]
-        if what == "before init_transactions" and not last.quotas and not last.resharding:
-            late.step(0, lambda r: replace(r, quotas={"orders": limited}))
-
-    with pytest.raises(ReshardError, match="which one shard only can count: orders"):
-        late.run(told).to(2)
-    [part] = late.parts()
-    assert part.quotas == {"orders": limited} and not part.resharding, "all go on"
+    assert cluster.newest() == before
     alone = Cluster(1, guarantee=AT_LEAST_ONCE)
     with pytest.raises(ReshardError, match="exactly-once"):
         alone.run().to(2)
+
+
+def test_limits_go_along() -> None:
+    """Rules: quota-shards, resharded"""
+    cluster, limited = Cluster(2), Quota(5, 0, 0, 0, 0)
+    for shard in range(2):
+        cluster.step(shard, lambda r: replace(r, quotas={"orders": limited}))
+    begun = {"orders": limited._replace(offset=-1)}
+    for shards in (4, 1):
+        cluster.run(wait=cluster.rest).to(shards)
+        assert [part.quotas for part in cluster.parts()] == [begun] * shards
 
 
 def test_a_reader_in_between_is_told_to_come_again() -> None:

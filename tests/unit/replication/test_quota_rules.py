@@ -78,9 +78,9 @@ def test_a_master_whose_predecessor_may_have_written_in_vain_says_all_once() -> 
 def test_orders_set_change_and_end_a_quota() -> None:
     """Rules: quota-cleared, quota-in-frontier"""
     after = obey({}, order(5), 3)
-    assert after == {"orders": Quota(5, 0, 3, 0, 0)}
+    assert after == {"orders": Quota(5, 0, 3, 0, 0, at_ms=NOW_MS)}
     full = {"orders": Quota(5, 6, 3, NOW_MS, NOW_MS)}
-    assert obey(full, order(9), 4) == {"orders": Quota(9, 6, 4, NOW_MS, NOW_MS)}
+    assert obey(full, order(9), 4)["orders"] == Quota(9, 6, 4, NOW_MS, NOW_MS, at_ms=NOW_MS)
     assert obey(full, order(0), 5) == obey({}, order(0), 5) == {}
     many = {f"topic-{n}": Quota(5, 0, 0, 0, 0) for n in range(QUOTAS_MAX)}
     assert obey(many, order(5), 9) == many
@@ -139,7 +139,8 @@ def test_an_order_that_ends_one_limit_opens_what_that_has_shut() -> None:
     taken(of, 10)
     assert of.obey(order(10), 8, NOW_MS) == [], "the next step looks"
     assert of.rated == [] and taken(of, 0) == [None]
-    assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9) == {"orders": Quota(0, 0, 9, 0, 0, 3)}
+    begun = Quota(0, 0, 9, 0, 0, 3, at_ms=NOW_MS)
+    assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9) == {"orders": begun}
 
 
 @pytest.mark.parametrize("now_ms", [20_000, 20_999])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from replication.frontier import Frontier, first_frontier
 from replication.holds import Hold
-from replication.quotas import Quota
+from replication.quotas import AGAIN_MS, PENDING, Quota, Quotas
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts, decode, encode
 from replication.resharding import (
@@ -149,18 +149,30 @@ def test_steps_and_terms_grow_by_what_is_written_however_often_shards_change() -
     assert 1_000 < parts[0].frontier.step < 20_000 and parts[0].frontier.term < 20_000
 
 
-def test_limits_stay_with_the_one_shard_that_counts() -> None:
-    """Rules: resharded"""
-    quotas = {"t": Quota(5, 1, 2, 0, 0)}
-    one = [closed(record_of(first_frontier(0, PARTITIONS, LANES), quotas=quotas), 2, "me")]
-    assert can_become(one, 1) and not can_become(one, 2)
-    assert resharded(one, 1, {}, "me")[0].quotas == quotas
+def test_limits_go_along_and_their_gates_are_written_anew() -> None:
+    """Rules: quota-shards, resharded"""
+    open_, full = Quota(5, 1, 2, 0, 0, 3, 7, 0, 90), Quota(4, 6, 9, 70, 80, 0, 9, PENDING, 95)
     there = first_frontier(0, PARTITIONS, LANES)
+    one = [closed(record_of(there, quotas={"t": full}), 2, "me")]
+    assert can_become(one, 2)
+    begun = full._replace(offset=-1, written_ms=0)
+    assert [r.quotas for r in resharded(one, 2, {}, "me")] == [{"t": begun}] * 2
     two = [record_of(replace(there, shard=n, shards=2)) for n in range(2)]
-    two[1] = replace(two[1], quotas=quotas)
-    two = [closed(part, 1, "me") for part in two]
-    assert can_become(two, 1) and can_become(two, 2) and not can_become(two, 4)
-    assert resharded(two, 1, {}, "me")[0].quotas == quotas
+    two[0] = closed(replace(two[0], quotas={"t": open_, "u": open_}), 1, "me")
+    two[1] = closed(replace(two[1], quotas={"t": full}), 1, "me")
+    assert can_become(two, 1) and can_become(two, 4)
+    merged = resharded(two, 1, {}, "me")[0].quotas
+    assert merged["t"] == begun, "the newest order, and shut somewhere"
+    assert merged["u"] == open_._replace(offset=-1), "what others do not have stays"
+    older = closed(replace(two[1], quotas={"t": full._replace(at_ms=80)}), 1, "me")
+    merged = resharded([two[0], older], 1, {}, "me")[0].quotas
+    assert (merged["t"].max_pending, merged["t"].rate) == (5, 3) and merged["t"].is_full
+    of = Quotas(merged)
+    gates = of.count({"t": 0, "u": 0}, {}, 99)
+    assert [(gate.topic, gate.shut) for gate in gates] == [("t", None)], "what is shut is opened"
+    of = Quotas(merged)
+    gates = of.count({"t": 5, "u": 4}, {}, AGAIN_MS)
+    assert [(gate.topic, gate.is_full) for gate in gates] == [("t", True)], "or it is said again"
 
 
 def test_shards_that_stand_apart_cannot_become_one() -> None:

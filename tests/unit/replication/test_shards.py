@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from replication.frontier import ALL_SHARDS, Frontier
 from replication.holds import Hold, home_of
+from replication.quotas import PENDING, Quota
 from replication.rank import Rank
 from replication.record import FrontierFormatError, FrontierRecord, StepCounts, decode, encode
 from replication.rules import Barrier
@@ -21,6 +22,7 @@ from replication.shards import (
     home_in,
     joint_frontier,
     joint_record,
+    lowest_cursors,
     shard_of,
     shared_out,
 )
@@ -132,6 +134,39 @@ def test_a_joint_record_has_what_each_says() -> None:
     assert (joint.now_ms, joint.owner) == (12, "n/2")
     assert (joint.counts.delivered, joint.digest) == (3, 21)
     assert joint.holds == {"t": Hold(1, 2, 9, 0)}
+
+
+def test_a_joint_record_has_the_newest_limits_and_the_highest_counts() -> None:
+    """Rules: quota-shards"""
+    found = [first_of_shard(shard, SHARDS, PARTITIONS, LANES) for shard in range(SHARDS)]
+    quotas = [
+        Quota(5, 7, 1, 60, 80, 0, 1, PENDING, 30),
+        Quota(9, 6, 2, 0, 0, 2, 3, 0, 40),
+        Quota(5, 8, 3, 50, 70, 0, 2, PENDING, 30),
+    ]
+    records = [
+        record_of(part, quotas={"t": quota, f"u{part.shard}": quota})
+        for part, quota in zip(found, quotas, strict=True)
+    ]
+    joint = joint_record(records).quotas
+    assert joint["t"] == Quota(9, 8, 2, 50, 80, 2, 3, PENDING, 40)
+    assert [joint[f"u{n}"] for n in range(SHARDS)] == quotas
+
+
+def test_a_lane_stands_where_its_lowest_shard_does() -> None:
+    """Rules: quota-shards"""
+    found = [
+        replace(part, cursors=tuple(Rank(10 * part.shard + lane, 0, 0) for lane in range(LANES)))
+        for part in (first_of_shard(n, SHARDS, PARTITIONS, LANES) for n in range(SHARDS))
+    ]
+    joint = joint_frontier(found)
+    assert lowest_cursors(found[1], joint) == found[0].cursors
+    ahead = replace(found[0], cursors=(Rank(15, 0, 0),) * LANES)
+    expected = tuple(min(Rank(15, 0, 0), Rank(10 + lane, 0, 0)) for lane in range(LANES))
+    assert lowest_cursors(ahead, joint) == expected, "its own as its step has it"
+    assert lowest_cursors(found[1], None) == (Rank(0, 0, 0),) * LANES
+    alone = first_of_shard(0, 1, PARTITIONS, LANES)
+    assert lowest_cursors(alone, None) is alone.cursors
 
 
 def test_of_one_shard_all_is_as_it_was() -> None:

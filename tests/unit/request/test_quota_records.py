@@ -89,6 +89,10 @@ def test_what_nobody_can_have_written_is_refused() -> None:
 def test_how_many_shards_there_are_decides_nothing_about_a_record() -> None:
     """A node that is rebuilt when there are others refuses what was over quota. Rules: resharded"""
     sharded = replace(LIMITS, shards=LIMITS.partitions)
+    for shard in range(sharded.shards):
+        written = quota_record(ORDER, sharded, shard)
+        assert written.partition == shard, "each shard has a home"
+        assert reason(logged(written.headers, shard), LIMITS) is None
     for headers in (quota_record(ORDER, LIMITS).headers, gate_record(HOME, GATE, LIMITS).headers):
         assert reason(logged(headers), LIMITS) is reason(logged(headers), sharded) is None
 

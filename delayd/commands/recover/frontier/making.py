@@ -6,7 +6,7 @@ from typing import Final
 from delayd.commands.recover.frontier.clues import Clues
 from replication.frontier import Frontier
 from replication.holds import Hold, obey
-from replication.quotas import Quota, QuotaOrder
+from replication.quotas import Quota, QuotaOrder, unsure_quota
 from replication.quotas import obey as obey_quota
 from replication.record import FrontierRecord, StepCounts
 from replication.recovered import beyond
@@ -68,16 +68,16 @@ def _shared(hold: Hold, part: Frontier) -> Hold:
 
 def _quotas_at(part: Frontier, known: FrontierRecord, clues: Clues) -> dict[str, Quota]:
     """Return the quotas at a frontier: those that are known, and what orders made of them since.
-    Whether a topic is full is what a step has said last, which is in the log. Several shards have
-    none."""
-    if part.shards > 1:
-        return {}
+    Whether a topic is full is what a step of the shard has said last, which is in the log. Of
+    several shards what is known is of all, so their gates are written anew."""
     quotas = dict(known.quotas)
+    if part.shards > 1 or known.frontier.shards > 1:
+        quotas = {topic: unsure_quota([quota]) for topic, quota in quotas.items()}
     for partition, offset, said in sorted(clues.quotas, key=lambda each: each[:2]):
         if isinstance(said, QuotaOrder):
             if known.frontier.offsets[partition] <= offset < part.offsets[partition]:
                 quotas = obey_quota(quotas, said, offset)
-        elif said.topic in quotas:
+        elif said.topic in quotas and part.owns(partition):
             at_ms = said.at_ms if said.is_full else 0
             over = 0 if said.shut is None else said.shut.limit
             state = {"full_ms": at_ms, "written_ms": at_ms, "over": over}
