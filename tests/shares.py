@@ -39,6 +39,7 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_guarded_nodes": 78,
         "test_published_audits": 70,
         "test_quotas_on_kafka": 64,
+        "test_quota_shards_on_kafka": 64,
         "test_shards_set": 64,
         "test_virtual_cluster": 60,
         "test_broken_targets": 60,

@@ -16,13 +16,16 @@ from recoveries import MINUTE_MS, Lost, cluster_in, silent
 from delayd.cluster.resharding import OWNER, Resharding
 from delayd.cluster.topics import last_frontier
 from delayd.commands.move.source import Source
-from delayd.commands.recover.frontier.clues import Reader
+from delayd.commands.recover.frontier.clues import Clues, Reader
+from delayd.commands.recover.frontier.making import _quotas_at
 from delayd.errors import RecoverError
 from delayd.wheel.stopped import StoppedWheel, locked, open_stopped
 from replication.holds import Hold
+from replication.quotas import PENDING, Gate, Quota, QuotaOrder
 from replication.record import FrontierRecord, decode, encode, record_key
 from replication.recovered import SKEW_MS
 from replication.resharding import closed
+from replication.shards import shared_out
 
 SHARDS = 3
 
@@ -365,3 +368,23 @@ def test_beside_a_partition_that_was_cut_no_other_is_trusted(two: Lost) -> None:
     refused(two, "1 messages may have been delivered or not")
     found = two.recover(is_dry=True).found
     assert [each.topic for each in found.doubtful.names] == ["other"]
+
+
+def test_limits_are_recovered_in_each_shard(lost: Lost) -> None:
+    """By its own orders and gates; what the checkpoint knows is of all, and is said anew."""
+    known = Quota(5, 5, 9, 50, 60, over=PENDING, at_ms=40)
+    seen = last_frontier(lost.node.bus, "delayd-frontier", TIMEOUT_MS)
+    assert seen is not None
+    joint = replace(seen.record, quotas={"orders": known, "other": known})
+    clues = Clues(0)
+    ended = QuotaOrder("other", 70, 0)
+    clues.quotas += [(1, 3, Gate("orders", 80, 0, 2, 5)), (2, 4, ended)]
+    begun = known._replace(offset=-1, written_ms=0)
+    offsets = (9,) * len(joint.frontier.offsets)
+    found = [
+        _quotas_at(part, joint, clues)
+        for part in shared_out(replace(joint.frontier, offsets=offsets), SHARDS)
+    ]
+    opened = begun._replace(over=0, full_ms=0)
+    assert [each["orders"] for each in found] == [begun, opened, begun], "a gate is of its shard"
+    assert ["other" in each for each in found] == [True, True, False]
