@@ -62,3 +62,23 @@ def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
         assert seen[what] > 3, seen
     for what in (LIMIT, UNLIMIT, FORGED):
         assert faults[what] > 5, faults
+
+
+@pytest.mark.long
+def test_what_the_seeds_with_shards_are_for_is_met(tmp_path: Path) -> None:
+    """Limits go along with shards, and masters count alike what is far away."""
+    seen = Counter[str]()
+    for number, (seed, shards) in enumerate(((40, 2), (41, 2), (110, 4), (211, 4))):
+        world = World(seed, tmp_path / str(number), quotas=True, shards=shards, reshards=True)
+        try:
+            with capture_logs():
+                world.run()
+            judge = world.judge()
+            judge.check()
+        finally:
+            world.close()
+        assert isinstance(judge, Checker)
+        seen += judge.quotas.seen
+    for what in ("filled", "too fast", "opened", "refused", "counted", "resharded", "alike"):
+        assert seen[what] > 3, seen
+    assert seen["alike and some"] > 3, seen
