@@ -35,7 +35,7 @@ LONGEST = (
     *("test_chaos_runs", "test_audit_follow", "test_demo", "test_guarded_nodes", "test_fetch"),
     *("test_failover", "test_audit", "test_full_disk", "test_heavy_batches", "test_comparing"),
     *("test_version_change", "test_backup", "test_recover_frontier", "test_guides", "test_outbox"),
-    "test_clients",
+    *("test_clients", "test_importing"),
 )
 """Files of tests with real parts that take half a minute and more. A run begins with them, so that
 none of them is its end."""
