@@ -3,14 +3,18 @@
 Source: docs/design/shards.md.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from kernel import SECOND_US, Process
 from seeded_tests import parametrize_seeds, well
+from simulated.etcd import SimulatedCoordination
 from simulated.run import simulate
 from simulated.world import World
 from structlog.testing import capture_logs
+
+from delayd.node.election.leader_reads import EVERY_MS
 
 FRESH_SEEDS = 1
 FIXED_SEEDS = 2
@@ -74,3 +78,32 @@ def test_shards_come_to_lie_on_all_nodes_and_stay_there(tmp_path: Path) -> None:
         assert sum(len(machine.granted) for machine in world.machines) == 6
     finally:
         world.close()
+
+
+def test_a_node_reads_the_leader_keys_of_all_shards_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/design/election.md, "Campaign"."""
+    calls = Counter[str]()
+
+    def counted(name: str) -> None:
+        original = getattr(SimulatedCoordination, name)
+
+        def call(etcd: SimulatedCoordination, *arguments: int) -> object:
+            calls[name] += 1
+            return original(etcd, *arguments)
+
+        monkeypatch.setattr(SimulatedCoordination, name, call)
+
+    world = World(3, tmp_path, kinds=(), shards=6)
+    try:
+        with capture_logs():
+            world.pass_until(lambda: sum(len(each.granted) for each in world.machines) == 6)
+            counted("leader")
+            counted("leaders")
+            world.let_pass(5 * SECOND_US)
+    finally:
+        world.close()
+    most = len(world.machines) * 5 * 1000 // EVERY_MS
+    assert calls["leader"] == 0
+    assert most / 10 < calls["leaders"] <= most + len(world.machines)
