@@ -81,6 +81,16 @@ def continued_name(offset: int) -> bytes:
     return b"c%d" % offset
 
 
+class First(NamedTuple):
+    """The first message of an id."""
+
+    due_ms: int
+    offset: int
+    lane: int
+    digest: bytes
+    topic: str
+
+
 class Remembered(NamedTuple):
     """A state and its targets."""
 
@@ -157,6 +167,21 @@ class IdMemory:
             self._layers.put(key, b"")
             if before_ms >= NEVER_MS:  # of a series that goes on: nobody would come to it
                 self._layers.put(_QUEUE.pack(b"e", partition, before_ms) + name, None)
+
+    def remember_firsts(self, firsts: Mapping[tuple[int, bytes], First], keep_ms: int) -> None:
+        """Remember ids, by partition and name, of which nothing was: each has its first message.
+
+        As `remember` does of each, with fewer objects: new ids are the common case."""
+        put, lowest = self._layers.put, dict[int, bytes]()
+        for (partition, name), (due_ms, offset, lane, digest, topic) in firsts.items():
+            fields = (keep_ms, ((due_ms, offset, lane, digest, -1),), (), -1, topic)
+            put(_STATE.pack(b"i", partition) + name, _pack(fields))
+            key = _QUEUE.pack(b"e", partition, due_ms + keep_ms) + name
+            put(key, b"")
+            if partition not in lowest or key < lowest[partition]:
+                lowest[partition] = key
+        for partition, key in lowest.items():
+            self._front(_STATE.pack(b"e", partition)).put(key)
 
     def kill(self, rank: Rank) -> Kill | None:
         """Return the kill of the message of this rank; None if it was not killed."""

@@ -18,18 +18,13 @@ from delayd.node.replica.refusals import refusal_of, unmoved_of
 from delayd.node.replica.replies import Replies
 from delayd.node.replica.rescheduling import WRITES_MESSAGES, in_part, marker_body_of
 from delayd.node.replica.unknown_past import WHOLE_PAST, Past
-from delayd.request import (
-    Op,
-    Reject,
-    Request,
-    message_body,
-    offset_of,
-)
+from delayd.request import Op, Reject, Request, message_body, offset_of
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
 from delayd.wheel.id_memory import (
     NO_TOPICS,
     UNKNOWN,
+    First,
     IdMemory,
     Remembered,
     continued_name,
@@ -46,6 +41,7 @@ from replication.ingest import (
     Known,
     LogState,
     PendingReply,
+    first_of_id,
     ingest,
     ingest_plain,
 )
@@ -90,6 +86,8 @@ class IngestBatch:
         self._changed: dict[tuple[int, bytes], tuple[IdState, int]] = {}
         self._remembered: dict[tuple[int, bytes], Remembered] = {}
         """What was known before the batch, as far as it was asked for."""
+        self._firsts: dict[tuple[int, bytes], First] = {}
+        """Of ids of which nothing was known before, and the batch has brought nothing else."""
         self._topics: dict[tuple[int, bytes], Mapping[int, str]] = {}
         """Targets of the live messages of what has changed, by offset."""
         self._kills = NotedKills(ids, covered)
@@ -140,6 +138,7 @@ class IngestBatch:
 
     def add(self, record: Record, request: Request | Reject) -> None:
         """Apply the rules to one record."""
+        self._know_firsts()
         if isinstance(request, Reject):
             self._reject(record, request)
         elif request.op is _SCHEDULE:
@@ -167,11 +166,10 @@ class IngestBatch:
 
     def apply(self) -> None:
         """Remember of ids what the batch has changed: its frames are in the wheel."""
-        recall, topics_of = self._remembered, self._topics
         for key, (state, keep_ms) in self._changed.items():
-            partition, name = key
-            topics, before = topics_of.get(key, NO_TOPICS), recall.get(key, UNKNOWN)
-            self._ids.remember(partition, name, state, keep_ms, topics, before.forget_ms)
+            topics, before = self._topics.get(key, NO_TOPICS), self._remembered.get(key, UNKNOWN)
+            self._ids.remember(*key, state, keep_ms, topics, before.forget_ms)
+        self._ids.remember_firsts(self._firsts, self._settings.id_memory_ms)
         self._kills.apply()
 
     # For what the native library has read (`row_ingest.py`).
@@ -191,15 +189,19 @@ class IngestBatch:
         """Look up what is remembered of ids, by partition and name, all at once."""
         self._remembered.update(zip(keys, self._ids.recall_each(keys), strict=True))
 
-    def is_first(self, key: tuple[int, bytes]) -> bool:
-        """True if nothing is remembered of an id that was looked up, and the batch has brought
-        nothing."""
-        return self._remembered[key] is UNKNOWN and key not in self._changed
+    def takes_first(self, key: tuple[int, bytes], first: First) -> bool:
+        """Note a message that is the first of its id, and so stored; False if it is not."""
+        if key in self._firsts or key in self._changed or self._remembered[key] is not UNKNOWN:
+            return False
+        self._firsts[key] = first
+        return True
 
-    def note_first(self, key: tuple[int, bytes], state: IdState, offset: int, topic: str) -> None:
-        """Note the first message of an id, which is stored at this offset."""
-        self._topics[key] = {offset: topic}
-        self._changed[key] = (state, self._settings.id_memory_ms)
+    def _know_firsts(self) -> None:
+        """Make of first messages what rules look at: what comes may be under one of their ids."""
+        for key, first in self._firsts.items():
+            self._topics[key] = {first.offset: first.topic}
+            self._changed[key] = first_of_id(*first[:4]), self._settings.id_memory_ms
+        self._firsts.clear()
 
     # One method for each kind of record.
 
@@ -290,6 +292,8 @@ class IngestBatch:
     ) -> PackedFrame:
         """Decide a cancel as `_cancel_or_replace` does, with fewer objects; return its marker."""
         key, keep_ms = (partition, name), self._settings.id_memory_ms
+        if key in self._firsts:
+            self._know_firsts()
         before, topics = self._state(partition, name), self._topics.get(key)
         after, killed = kill_all(before, offset, as_of_ms, keep_ms)
         if killed:
@@ -413,8 +417,7 @@ class IngestBatch:
         self._changed[key] = (state, self._settings.id_memory_ms)
 
     def _continued(self, partition: int, offset: int) -> IdState | None:
-        """Return what is known of a message that goes on, where another master may have continued
-        it; None where that cannot be."""
+        """Return what is known of a continuation by another master; None if there can be none."""
         if self._settings.guarantee != AT_LEAST_ONCE:
             return None
         return self._state(partition, continued_name(offset))

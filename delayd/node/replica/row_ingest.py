@@ -44,7 +44,7 @@ from delayd.runtime.native.rows import (
 )
 from delayd.wheel import FrameKind
 from delayd.wheel.frame import PackedFrame
-from replication.ingest import first_of_id
+from delayd.wheel.id_memory import First
 
 _MESSAGE: Final = int(FrameKind.MESSAGE)
 _MARKER: Final = int(FrameKind.CANCEL_MARKER)
@@ -125,7 +125,7 @@ class RowPiece:
         nothing is remembered, what it yields is noted."""
         topics, frames = self._source.topics, memoryview(self._source.frames)
         stores_first, knows_past = batch.stores_first, batch.knows_past
-        is_first, note_first = batch.is_first, batch.note_first
+        takes_first = batch.takes_first
         for place, (row, key) in enumerate(zip(self._rows, self._keys, strict=True)):
             offset, append_ms, due_ms, kind, partition, _, lane, topic = row[:8]
             if kind != OTHER and place in self._others:
@@ -136,9 +136,11 @@ class RowPiece:
                 cancel = (append_ms, partition, offset, 0, _MARKER, append_ms, "", key[1], 0)
                 yield _made(PackedFrame, cancel)
                 continue
-            if kind == KEYED and key is not None and stores_first and is_first(key):
-                first = first_of_id(due_ms, offset, lane, row[DIGEST])
-                note_first(key, first, offset, topics[topic])
+            if kind == KEYED and key is not None and stores_first:
+                first = _made(First, (due_ms, offset, lane, row[DIGEST], topics[topic]))
+                if not takes_first(key, first):
+                    yield None
+                    continue
             elif kind != PLAIN:
                 yield None
                 continue

@@ -413,6 +413,25 @@ STORAGE = (
         f"{ROW_INGEST}::test_a_cancel_that_a_trimmed_record_may_decide_stops_the_node",
     ),
     one_edit(
+        "native-cancel-of-an-id-in-its-batch",
+        "a cancel finds the message that its own batch has brought",
+        "frontier.md#ingest",
+        "delayd/node/replica/ingest_batch.py",
+        "        if key in self._firsts:\n            self._know_firsts()\n",
+        "",
+        f"{ROW_INGEST}::test_what_follows_a_new_id_in_its_batch_finds_it",
+    ),
+    one_edit(
+        "native-new-ids-for-ever",
+        "an id is forgotten some time after its last message",
+        "frontier.md#forgetting",
+        "delayd/wheel/id_memory.py",
+        '            put(key, b"")\n            if partition not in lowest',
+        "            if partition not in lowest",
+        "tests/unit/wheel/test_id_memory.py::"
+        "test_first_messages_are_remembered_as_any_state_and_forgotten_so",
+    ),
+    one_edit(
         "native-cancel-as-of-its-append-time",
         "no record is judged as of an earlier time than log time",
         "frontier.md#log-time",

@@ -4,6 +4,7 @@ Source: docs/design/frontier.md, "Forgetting".
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from cluster_settings import LANES
 from wheel_reading import checkpoint
 
 from delayd.wheel import Progress
-from delayd.wheel.id_memory import FORGET_MAX, UNKNOWN, id_name
+from delayd.wheel.id_memory import FORGET_MAX, UNKNOWN, First, id_name
 from delayd.wheel.kills import Kill
 from delayd.wheel.storage import Wheel
 from replication.frontier import Frontier, first_frontier
 from replication.ids import NEVER_MS, NOTHING, WAITS, IdState, LiveMessage, killed_from
+from replication.ingest import first_of_id
 from replication.rank import Rank
 
 PARTITIONS = 64
@@ -192,3 +194,34 @@ def test_of_kills_the_first_alone_is_told(tmp_path: Path) -> None:
         Kill(9, topic="b"),
     ]
     wheel.close()
+
+
+def test_first_messages_are_remembered_as_any_state_and_forgotten_so(tmp_path: Path) -> None:
+    """With the targets of all, in partitions of their own, and in no order."""
+    firsts = {
+        (partition, id_name(f"id-{number}")): First(
+            DUE_MS - number * 7 % 5, number, number % 3, bytes([number]) * 16, f"t-{number % 2}"
+        )
+        for partition in (3, 0)
+        for number in range(9)
+    }
+    several = Wheel.open(tmp_path / "several", partitions=PARTITIONS)
+    each = Wheel.open(tmp_path / "each", partitions=PARTITIONS)
+    with closing(several), closing(each):
+        several.ids.remember_firsts(firsts, KEEP_MS)
+        for (partition, name), first in firsts.items():
+            topics = {first.offset: first.topic}
+            each.ids.remember(partition, name, first_of_id(*first[:4]), KEEP_MS, topics)
+        for wheel in (several, each):
+            checkpoint(wheel, REACHED)
+        keys = list(firsts)
+        assert several.ids.recall_each(keys) == each.ids.recall_each(keys)
+        assert lines(several) == lines(each) and len(lines(each)) == 2 * len(firsts)
+        forget(several)
+        assert lines(several) == []
+
+
+def lines(wheel: Wheel) -> list[tuple[bytes, bytes]]:
+    """What LevelDB has of ids."""
+    found = wheel._catalogue.notes(b"e", b"j", 1_000)
+    return [(key, value) for key, value in found if key[:1] in b"ei"]

@@ -251,6 +251,19 @@ def test_an_id_twice_in_a_batch_is_a_duplicate_or_a_conflict(new_pair: Pair) -> 
     ]
 
 
+@pytest.mark.parametrize("then", ["its cancel", "a cancel of another", "a record for Python"])
+def test_what_follows_a_new_id_in_its_batch_finds_it(new_pair: Pair, then: str) -> None:
+    cancel = with_id(CANCELS["cancel"])
+    after = {
+        "its cancel": [cancel],
+        "a cancel of another": [with_id(CANCELS["cancel"], b"another"), cancel],
+        "a record for Python": [with_id([TOPIC, DELAY, ("delayd-op", b"replace")]), cancel],
+    }
+    new_pair.take([with_id([TOPIC, DELAY]), *some(3), *after[then], with_id([TOPIC, DELAY])])
+    new_pair.checkpoint()
+    new_pair.take([cancel])
+
+
 def test_a_tracing_header_does_not_tell_requests_apart(new_pair: Pair) -> None:
     for content in (b"1", b"2"):
         new_pair.take([with_id([TOPIC, DELAY, ("traceparent", content)])])

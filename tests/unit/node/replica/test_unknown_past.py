@@ -25,11 +25,11 @@ from delayd.node.replica.ingest_batch import IngestBatch
 from delayd.node.replica.unknown_past import past_of
 from delayd.request import Request, RequestLimits, continuation, message_body, parse
 from delayd.wheel import Frame, FrameKind
-from delayd.wheel.id_memory import NO_TOPICS, Remembered, id_name
+from delayd.wheel.id_memory import NO_TOPICS, First, Remembered, id_name
 from delayd.wheel.kills import Kill
 from replication.frontier import Frontier
 from replication.ids import NOTHING, WAITS, IdState, Reservation
-from replication.ingest import LogState, PendingReply
+from replication.ingest import LogState, PendingReply, first_of_id
 from replication.rank import Rank
 from replication.rules import Barrier, Rules
 from replication.settings import (
@@ -73,6 +73,10 @@ class Ids:
         before_ms: int = -1,
     ) -> None:
         self.states[partition, name] = Remembered(state, dict(topics))
+
+    def remember_firsts(self, firsts: Mapping[tuple[int, bytes], First], keep_ms: int) -> None:
+        for (partition, name), first in firsts.items():
+            self.remember(partition, name, first_of_id(*first[:4]), keep_ms)
 
     def kill(self, rank: Rank) -> Kill | None:
         return self.kills.get(rank)
