@@ -390,8 +390,8 @@ STORAGE = (
         "an id that is taken is never taken again in silence",
         "frontier.md#ids",
         "delayd/node/replica/ingest_batch.py",
-        "return self._remembered[key] is UNKNOWN and key not in self._changed",
-        "return self._remembered[key] is UNKNOWN",
+        "if key in self._firsts or key in self._changed or self._remembered[key] is not UNKNOWN:",
+        "if self._remembered[key] is not UNKNOWN:",
         f"{ROW_INGEST}::test_an_id_twice_in_a_batch_is_a_duplicate_or_a_conflict",
     ),
     one_edit(
