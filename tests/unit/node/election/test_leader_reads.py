@@ -1,6 +1,7 @@
 """Reads of leader keys that elections share."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -65,6 +66,22 @@ def test_who_asks_while_a_read_is_under_way_gets_the_next_one() -> None:
         second_ms, held = await later[0]
         assert begun_ms <= first_ms <= second_ms
         assert etcd.calls == 2 and held == etcd.won[1]
+
+    asyncio.run(play())
+
+
+def test_an_answer_counts_from_before_it_was_asked_for_at_etcd() -> None:
+    """docs/design/election.md, "Campaign": a late answer moves nothing further."""
+    etcd, clock, begun_ms = Counted(), SystemClock(), list[int]()
+
+    def take_time() -> None:
+        begun_ms.append(clock.monotonic_ms())
+        threading.Event().wait(0.05)
+
+    async def play() -> None:
+        etcd.first = take_time
+        asked_ms, _ = await LeaderReads(etcd, clock).read(0)
+        assert asked_ms <= begun_ms[0]
 
     asyncio.run(play())
 
