@@ -239,13 +239,13 @@ def last_frontier(bus: Bus, topic: str, timeout_ms: int = TIMEOUT_MS) -> SeenFro
 
 
 def read_frontier(
-    bus: Bus, topic: str, timeout_ms: int, shard: int = 0
+    bus: Bus, topic: str, timeout_ms: int, shard: int = 0, *, takes_moved: bool = False
 ) -> tuple[SeenFrontier | None, int]:
     """Return the last committed frontier record, and up to where its partition was read."""
     with closing(bus.cluster()) as kafka:
         if topic not in kafka.describe([topic], timeout_ms):
             return None, 0
-    with closing(FrontierLog(bus, topic, shard)) as log:
+    with closing(FrontierLog(bus, topic, shard, takes_moved=takes_moved)) as log:
         return log.open(timeout_ms), log.read_to
 
 

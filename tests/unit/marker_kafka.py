@@ -240,7 +240,8 @@ class FakeLooker(Looker):
         if not visible:
             raise NotInitialisedError("nothing is visible")
         newest = visible[-1]
-        seen = SeenFrontier(decode(newest.value or b""), newest.offset, newest.append_ms)
+        record = decode(newest.value or b"", takes_moved=True)
+        seen = SeenFrontier(record, newest.offset, newest.append_ms)
         return seen, self._kafka.ends[self.frontier]
 
 

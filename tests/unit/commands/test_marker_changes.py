@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 from cluster_settings import LANES, SETTINGS
-from marker_kafka import NOW_MS, FakeKafka, FakeLooker, KilledError
+from marker_kafka import NOW_MS, FakeKafka, FakeLooker, FakeProducer, KilledError
 
 from delayd.cluster.frontier_log import SeenFrontier
 from delayd.cluster.resharding import OWNER
+from delayd.commands.move.old_cluster import _moved
 from delayd.commands.recover.marker import changes, of_shards
 from delayd.commands.recover.marker.deciding import Fate
 from delayd.commands.recover.marker.of_shards import Seen, look, mend_all
@@ -26,24 +27,29 @@ from replication.shards import first_of_shard
 COMMIT, ABORT, LOST = True, False, None
 ALL: Sequence[tuple[int, int]] = [(1, 2), (2, 4), (4, 2), (2, 2)]
 PARTITIONS = 4
+NEW = "new/1"
 
 
 def visible(kafka: FakeKafka, shard: int) -> FrontierRecord | None:
     """The newest record that readers see of a shard."""
     records = kafka.visible(kafka.frontiers[shard])
-    return decode(records[-1].value or b"") if records else None
+    return decode(records[-1].value or b"", takes_moved=True) if records else None
 
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Reads of the made-up Kafka that FakeLooker has not."""
 
-    def read(kafka: FakeKafka, _topic: str, _ms: int, shard: int = 0) -> object:
+    def read(
+        kafka: FakeKafka, _topic: str, _ms: int, shard: int = 0, *, takes_moved: bool = False
+    ) -> object:
         record = visible(kafka, shard)
+        assert record is None or takes_moved or not record.moved, "only a torn end shows that"
         return None if record is None else SeenFrontier(record, 0, 0), 0
 
     def any_of(kafka: FakeKafka, topic: str, ms: int) -> object:
-        found = [read(kafka, topic, ms, n)[0] for n in range(len(kafka.frontiers))]  # type: ignore[index]
+        shards = range(len(kafka.frontiers))
+        found = [read(kafka, topic, ms, n, takes_moved=True)[0] for n in shards]  # type: ignore[index]
         return next(each for each in found if each is not None)
 
     def looker(
@@ -70,13 +76,14 @@ def end(kafka: FakeKafka, shard: int, by: int, how: bool | None) -> None:
         kafka.end(kafka.frontiers[shard], kafka.epochs[by], is_commit=how, shard=by)
 
 
-def closed_shards(before: int, shards: int) -> FakeKafka:
-    """Shards that somebody has closed, each under the id of its masters."""
+def closed_shards(before: int, shards: int, now_ms: int = NOW_MS) -> FakeKafka:
+    """Shards that somebody has closed, each under the id of its masters; the last step of each was
+    taken then."""
     kafka = FakeKafka(max(before, shards))
     for shard in range(before):
         settings = replace(SETTINGS, shards=before, partitions=PARTITIONS)
         reached = replace(first_of_shard(shard, before, PARTITIONS, LANES), step=1)
-        record = FrontierRecord(reached, "n/x", NOW_MS, StepCounts(), 0, settings)
+        record = FrontierRecord(reached, "n/x", now_ms, StepCounts(), 0, settings)
         for each in (record, closed(record, shards, OWNER)):
             kafka.epochs[shard] += 1
             write(kafka, each, shard)
@@ -236,3 +243,86 @@ def test_a_shard_is_closed_however_long_ago_its_last_step_was() -> None:
     done = run(kafka)
     assert done.is_fine and not done.changes and not kafka.hangs()
     assert visible(kafka, 1).resharding == 4  # type: ignore[union-attr]
+
+
+def torn_move(ends: Sequence[bool | None], now_ms: int) -> FakeKafka:
+    """Closed shards that a move has ended in one transaction, with these markers."""
+    kafka = closed_shards(len(ends), len(ends), now_ms)
+    kafka.epochs[0] += 1
+    for shard, how in enumerate(ends):
+        write(kafka, _moved(visible(kafka, shard), NEW), 0)  # type: ignore[arg-type]
+        end(kafka, shard, 0, how)
+    return kafka
+
+
+@pytest.mark.parametrize("now_ms", [0, NOW_MS])
+@pytest.mark.parametrize("outcome", [COMMIT, ABORT])
+def test_a_move_ends_all_shards_or_none_wherever_the_tool_is_killed(
+    outcome: bool, now_ms: int
+) -> None:
+    for ends in itertools.product((outcome, LOST), repeat=2):
+        for writes in range(3):
+            kafka = torn_move(ends, now_ms)
+            was_killed = LOST in ends and mended(kafka, writes)
+            last = [visible(kafka, shard) for shard in range(2)]
+            is_moved = outcome is COMMIT or {*ends} == {LOST}
+            assert [each.moved for each in last if each] == [NEW if is_moved else ""] * 2
+            assert [each.resharding for each in last if each] == [0 if is_moved else 2] * 2
+            if not was_killed:
+                break
+        else:
+            raise AssertionError("it was always killed")
+
+
+def test_the_result_says_that_a_move_goes_on_and_that_no_node_starts() -> None:
+    kafka = torn_move((COMMIT, LOST), NOW_MS)
+    lines = [*marker_lines(found(kafka))]
+    assert f"hanging     {SETTINGS.frontier.name}/1  the move to {NEW}" in lines
+    assert f"move        to {NEW}: commit it in all of them" in lines
+    *_, last = marker_lines(run(kafka))
+    assert (
+        last == f"moved       to {NEW}: run `delayd move` again, which goes on; start no node here"
+    )
+
+
+def test_a_move_of_one_shard_is_ended_however_long_ago_its_last_step_was() -> None:
+    kafka = FakeKafka(1)
+    settings = replace(SETTINGS, shards=1, partitions=PARTITIONS)
+    reached = first_of_shard(0, 1, PARTITIONS, LANES)
+    record = FrontierRecord(reached, "n/x", 0, StepCounts(), 0, settings)
+    for each, how in ((record, COMMIT), (_moved(record, NEW), LOST)):
+        kafka.epochs[0] += 1
+        write(kafka, each, 0)
+        end(kafka, 0, 0, how)
+    assert run(kafka).is_fine and not kafka.hangs()
+    assert visible(kafka, 0).moved == NEW  # type: ignore[union-attr]
+
+
+def test_no_marker_is_written_behind_one_that_kafka_wrote_when_the_masters_were_fenced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody carries the change out right now: the fence aborts it."""
+    kafka = closed_shards(1, 2)
+    change(kafka, 1, 2, {0: LOST, 1: LOST})
+    seen = found(kafka)
+    epoch, fence = kafka.epochs[0], FakeProducer.init_transactions
+
+    def fence_and_abort(producer: FakeProducer, ms: int) -> None:
+        fence(producer, ms)
+        for place in kafka.frontiers:
+            kafka.end(place, epoch, is_commit=ABORT)
+
+    monkeypatch.setattr(FakeProducer, "init_transactions", fence_and_abort)
+    with pytest.raises(RecoverError, match="somebody writes"):
+        mend_all(kafka, kafka, seen, since_ms=None, timeout_ms=1, tell=lambda *_: None)  # type: ignore[arg-type]
+    assert visible(kafka, 1) is None, "nothing of what Kafka aborted became visible"
+
+
+def test_a_whole_change_of_shards_that_are_not_all_closed_is_left() -> None:
+    kafka = closed_shards(2, 2)
+    [_, second] = change(kafka, 2, 2, {0: LOST})
+    write(kafka, second, 1)
+    end(kafka, 1, 1, COMMIT)
+    write(kafka, second, 0)
+    [one] = found(kafka).changes
+    assert one.runs.keys() == {0, 1} and one.fate is Fate.LEFT

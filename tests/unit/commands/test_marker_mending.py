@@ -15,6 +15,7 @@ from cluster_settings import SETTINGS
 from marker_kafka import FRONTIER, TARGETS, FakeKafka, FakeLooker, KilledError, frontier, source
 
 from delayd.bus import Headers
+from delayd.commands.move.old_cluster import _moved
 from delayd.commands.recover.marker.looking import Facts
 from delayd.commands.recover.marker.mending import Mended, at_work, mend
 from delayd.commands.recover.marker.survey import Survey
@@ -102,6 +103,21 @@ def test_a_term_that_began_meanwhile_is_followed() -> None:
     judge(kafka, (COMMIT,))
     last = decode(kafka.visible(FRONTIER)[-1].value or b"").frontier
     assert (last.term, last.step) == (term.frontier.term + 1, term.frontier.step + 1)
+
+
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_the_end_of_a_move_stays_the_last_frontier(is_covered: bool) -> None:
+    """What the cut covers is written again; a step that it does not cover is the new cluster's."""
+    kafka = played((COMMIT, ABORT, COMMIT if is_covered else ABORT))
+    moved = _moved(frontier(2 if is_covered else 1), "new/1")
+    kafka.epochs[0] += 1
+    kafka.append(FRONTIER, record_key(0), encode(moved), [], kafka.epochs[0])
+    kafka.end(FRONTIER, kafka.epochs[0], is_commit=True)
+    facts, mended = mend(kafka, kafka, FakeLooker(kafka), SETTINGS, 1)  # type: ignore[arg-type]
+    last = decode(kafka.visible(FRONTIER)[-1].value or b"", takes_moved=True)
+    assert last.moved == "new/1"
+    assert mended.again == (1 if is_covered else 0)
+    assert is_covered or "the cluster was moved since" in facts.plan.problems[0]
 
 
 def test_nothing_is_written_while_a_master_is_at_work() -> None:

@@ -8,6 +8,7 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from manual_clock import ManualClock
@@ -20,6 +21,8 @@ from delayd.cluster.topics import create_topics, last_frontier, transactional_id
 from delayd.commands.move import commands
 from delayd.commands.move.moving import _last_meanwhile
 from delayd.commands.move.old_cluster import OldCluster
+from delayd.commands.recover.marker.changes import any_frontier
+from delayd.commands.recover.marker.looking import Looker
 from delayd.errors import ConfigError, FrontierError, MoveError
 from replication.frontier import begin_term
 from replication.record import FrontierRecord
@@ -103,6 +106,21 @@ def test_all_shards_are_closed_and_ended_at_their_joint_frontier() -> None:
         old.fence()
         assert old.last().record.moved == NEW
     assert site.parts() == before, "a further run changes nothing"
+
+
+def test_recover_marker_reads_what_a_move_has_ended() -> None:
+    """Where the other half of the transaction hangs, nothing else can go on."""
+    site = Old()
+    with site.opened() as old:
+        old.fence()
+        old.last()
+        old.end(NEW)
+    seen = any_frontier(site.bus, site.settings.frontier.name, TIMEOUT_MS)
+    assert seen is not None and seen.record.moved == NEW
+    options: dict[str, Any] = {"since_ms": None, "tell": lambda *_: None, "shard": 1}
+    raw: Any = None  # It is not asked.
+    looker = Looker(site.bus, raw, site.settings, timeout_ms=TIMEOUT_MS, **options)
+    assert looker.last()[0].record.moved == NEW
 
 
 def test_what_was_closed_in_vain_is_opened_again() -> None:

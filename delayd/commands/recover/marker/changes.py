@@ -1,6 +1,7 @@
 """Changes of all shards that Kafka has ended in part only: the first records of all shards, which
 `delayd shards set` and `delayd topics create` write in one transaction of the first shard's
-masters. They are no steps, and are ended before any step is looked at.
+masters, and the last ones, by `delayd move`. They are no steps, and are ended before any step is
+looked at.
 
     1. name what hangs in the frontier topic and was written by a producer of the first shard
     2. find the record of the same transaction in each partition of the topic
@@ -45,6 +46,8 @@ class Change:
     """Where its record lies, by partition of the frontier topic."""
     ends: Mapping[int, int]
     """Where these partitions ended then."""
+    moved: str = ""
+    """The realm to which it moves the cluster."""
     fate: Fate = Fate.LEFT
     problem: str = ""
     """Why it cannot be decided."""
@@ -73,22 +76,15 @@ class Change:
             self.problem = "of some shards its record is in no log, and shards are at work"
 
     def _is_complete(self, newest: Newest) -> bool:
-        """Return whether its record is there of all shards, old and new. The first one must be
+        """Return whether its record is there of all shards, old and new. Those there were must be
         closed: else nobody knows how many there were."""
-        first = newest.get(0)
-        if first is None or not first.resharding:
-            return False
-        return self.runs.keys() == {*range(max(self.shards, first.settings.shards))}
+        before = _closed(newest)
+        return before > 0 and self.runs.keys() == {*range(max(self.shards, before))}
 
     def _has_nobody_gone_on(self, newest: Newest) -> bool:
         """Return whether all shards there were are closed still, and no other has begun."""
-        first = newest.get(0)
-        if first is None:
-            return False
-        before = first.settings.shards
-        return all(
-            shard in newest and newest[shard].resharding > 0 for shard in range(before)
-        ) and all(
+        before = _closed(newest)
+        return before > 0 and all(
             newest[shard].settings.shards != self.shards
             for shard in range(before, self.shards)
             if shard in newest
@@ -101,7 +97,7 @@ def any_frontier(bus: Bus, topic: str, timeout_ms: int) -> SeenFrontier | None:
     with closing(bus.cluster()) as kafka:
         states = kafka.describe([topic], timeout_ms)
     for shard in range(len(states[topic].partitions) if topic in states else 0):
-        seen, _ = read_frontier(bus, topic, timeout_ms, shard)
+        seen, _ = read_frontier(bus, topic, timeout_ms, shard, takes_moved=True)
         if seen is not None:
             return seen
     return None
@@ -115,7 +111,7 @@ def changes_of(
     topic = settings.frontier.name
     ends = raw.end_offsets(topic, timeout_ms, committed=False)
     newest: dict[int, FrontierRecord] = {}
-    found: dict[ProducerEpoch, tuple[int, int]] = {}
+    found: dict[ProducerEpoch, tuple[int, int, str]] = {}
     for place, active in sorted(survey.open.items()):
         writers = {each.producer.id for each in active} & survey.producers[0]
         if place.topic != topic or not writers:
@@ -127,13 +123,13 @@ def changes_of(
             for epoch, each in run.records if run.state is State.HANGING else ():
                 record = frontier_of(place, each, place.partition)
                 if record is not None and is_change(record, newest.get(place.partition)):
-                    shards = record.settings.shards
                     found.setdefault(
-                        ProducerEpoch(run.producer_id, epoch), (shards, each.append_ms)
+                        ProducerEpoch(run.producer_id, epoch),
+                        (record.settings.shards, each.append_ms, record.moved),
                     )
     changes = [
-        Change(producer, shards, _runs(raw, survey, producer, at_ms, ends, timeout_ms), ends)
-        for producer, (shards, at_ms) in sorted(found.items())
+        Change(producer, shards, _runs(raw, survey, producer, at_ms, ends, timeout_ms), ends, moved)
+        for producer, (shards, at_ms, moved) in sorted(found.items())
     ]
     for change in changes:
         change.decide(newest)
@@ -170,9 +166,16 @@ def end_changes(
             change.is_ended = True
 
 
+def _closed(newest: Newest) -> int:
+    """Return how many shards there were, if all of them are closed; else 0."""
+    before = newest[0].settings.shards if 0 in newest else 0
+    are_closed = all(n in newest and newest[n].resharding > 0 for n in range(before))
+    return before if are_closed else 0
+
+
 def _newest(bus: Bus, survey: Survey, timeout_ms: int) -> dict[int, FrontierRecord]:
     seen = {
-        shard: read_frontier(bus, survey.frontier, timeout_ms, shard)[0]
+        shard: read_frontier(bus, survey.frontier, timeout_ms, shard, takes_moved=True)[0]
         for shard in sorted(survey.producers)
     }
     return {shard: each.record for shard, each in seen.items() if each is not None}

@@ -109,7 +109,8 @@ def plan_of(
     plan = Plan()
     wanted: dict[Run, list[Dealt]] = {run: [] for run in hanging}
     for step in [part for each in steps.by_name.values() for part in apart(each)]:
-        is_alone = step.record is not None and step.record.owner == SHARDS_OWNER
+        record = step.record
+        is_alone = record is not None and (record.owner == SHARDS_OWNER or record.moved)
         if step.name.now_ms < steps.since_ms and not is_alone:
             continue  # not all of it was read
         for dealt in _of_step(step, steps, last, plan, is_all_seen=is_all_seen):
@@ -132,6 +133,11 @@ def plan_of(
     plan.problems += _moved_away(plan.again, last)
     plan.endings.sort(key=lambda ending: ending.run.kind is Kind.FRONTIER)
     _choose_frontier(plan)
+    if plan.frontier is not None and last.moved:
+        plan.problems.append(
+            f"the frontier of step {plan.frontier.frontier.step} was aborted, and the cluster was "
+            f"moved since: what that step did is pending in {last.moved}"
+        )
     return plan
 
 
@@ -182,8 +188,10 @@ def _of_step(
 
 def is_change(record: FrontierRecord, last: FrontierRecord | None) -> bool:
     """Return whether a record that follows `last` in its partition may be one of a change of
-    shards, which writes those of all of them in one transaction."""
+    shards, or of the end of a move, which write those of all of them in one transaction."""
     shards = record.frontier.shards
+    if record.moved:
+        return shards > 1
     if record.owner not in (SHARDS_OWNER, CREATOR) or record.resharding or record.rest_ms:
         return False
     if last is None:

@@ -126,7 +126,8 @@ class Looker:
 
     def last(self) -> tuple[SeenFrontier, int]:
         """Return the newest visible frontier, and the high watermark of its partition."""
-        with closing(FrontierLog(self._bus, self._settings.frontier.name, self.shard)) as log:
+        topic = self._settings.frontier.name
+        with closing(FrontierLog(self._bus, topic, self.shard, takes_moved=True)) as log:
             seen = log.open(self._timeout_ms)
             if seen is None:
                 raise NotInitialisedError(f"{self.frontier} holds no frontier")

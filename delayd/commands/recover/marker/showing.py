@@ -119,8 +119,7 @@ def marker_lines(seen: Seen, at_work: str = "") -> Iterator[str]:
         if left:
             yield f"left        {left}: run this again"
         else:
-            yield from _closed(looked)
-            yield "start the nodes"
+            yield from _next(looked)
     elif changes or any(not each.before.plan.is_empty for each in looked):
         has_problems = any(each.problem for each in changes) or any(
             each.before.plan.problems for each in looked
@@ -128,6 +127,15 @@ def marker_lines(seen: Seen, at_work: str = "") -> Iterator[str]:
         yield "nothing was written" + ("" if has_problems else "; stop all nodes and add --yes")
         if not at_work:
             yield "no master was seen at work; but one that has nothing to deliver is not seen"
+
+
+def _next(looked: Sequence[Looked]) -> Iterator[str]:
+    """Yield what is to be done once all is mended."""
+    if moved := looked[0].after.last.moved:
+        yield f"moved       to {moved}: run `delayd move` again, which goes on; start no node here"
+    else:
+        yield from _closed(looked)
+        yield "start the nodes"
 
 
 def _closed(looked: Sequence[Looked]) -> Iterator[str]:
@@ -141,9 +149,12 @@ def _closed(looked: Sequence[Looked]) -> Iterator[str]:
 def _change_lines(change: Change) -> Iterator[str]:
     """Yield what was found of a change of all shards, and what becomes of it."""
     meaning = {Fate.COMMITTED: "commit it in all of them", Fate.ABORTED: "abort it in all of them"}
+    kind, to = "change", f"{change.shards} shards"
+    if change.moved:
+        kind, to = "move", change.moved
     for _, run in sorted(change.runs.items()):
-        yield f"{run.state.value:<11} {run.place}  the change to {change.shards} shards"
-    yield f"change      to {change.shards} shards: {meaning.get(change.fate, change.problem)}"
+        yield f"{run.state.value:<11} {run.place}  the {kind} to {to}"
+    yield f"{kind:<11} to {to}: {meaning.get(change.fate, change.problem)}"
 
 
 def _shard_lines(looked: Looked, *, is_one: bool) -> Iterator[str]:
