@@ -98,8 +98,12 @@ class Resharding:
             try:
                 return change()
             except _OtherShardsError:
-                continue
-        raise ReshardError("other runs change the shards, too", remedy="run this again")
+                self.wait(POLL_MS / 1000)
+        raise ReshardError(
+            "other runs change the shards, too",
+            remedy="run this again. If it stays so, a commit marker was lost: run "
+            "`delayd recover marker`",
+        )
 
     def _close_all(self) -> None:
         before = len(self._now())

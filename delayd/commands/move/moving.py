@@ -208,9 +208,9 @@ def _last_meanwhile(move: Move, old: OldCluster, begun: Begun) -> FrontierRecord
     have begun without the old cluster's Kafka. Raise MoveError if the cluster has gone on since the
     cut, and so may have delivered what was moved."""
     last = _last_here(move, old)
-    now, then = last.frontier, begun.cut.frontier  # Closing shards takes steps, too.
-    stands = now == then or (last.resharding and now.is_within(then))
-    if not last.moved and not stands and not move.takes_doubles:
+    now, then = last.frontier, begun.cut.frontier
+    # Closing and opening shards takes steps, too, and so does taking over: they deliver nothing.
+    if not last.moved and not now.is_within(then) and not move.takes_doubles:
         raise MoveError(
             f"the old cluster has gone on since this move began: from step {then.step} to "
             f"{now.step}. It may have delivered what was moved",

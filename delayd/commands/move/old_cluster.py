@@ -11,7 +11,8 @@ later takes the id back, and goes on from the last frontier.
 
 Several shards are closed before 1, each under the id of its masters, as for a change to as many as
 there are: so the joint frontier stays the cut. What opens them has the first shard's id, and so has
-3, which is one transaction. Where 3 does not come, they are opened again.
+3, which is one transaction. Where 3 does not come, they are opened again, under the id that this
+run holds still: one that somebody has taken over leaves them to whoever has.
 
 Source: docs/design/moving.md, "The old cluster".
 """
@@ -27,12 +28,14 @@ import structlog
 from delayd.bus import Bus, TransactionalProducer
 from delayd.bus.reading import read_between
 from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
+from delayd.cluster.resharding import OWNER as SHARDS_OWNER
 from delayd.cluster.resharding import Resharding
 from delayd.cluster.topics import transactional_id
 from delayd.errors import DelaydError, FencedError, FrontierError, MoveError
 from delayd.request.settlements import is_settlement
 from delayd.runtime.clock import Clock, SystemClock
 from replication.record import FrontierRecord, StepCounts
+from replication.resharding import resharded
 from replication.settings import Settings
 
 log = structlog.get_logger()
@@ -56,19 +59,19 @@ class OldCluster:
         self._logs = [self._log_of(0)]
         """Of each shard, once `last` has read how many there are."""
         self._producer: TransactionalProducer | None = None
-        self._closed: Resharding | None = None
-        """What opens the shards that this run has closed."""
+        self._are_closed = False
+        """This run has found all shards closed, or closed them, and has not begun to end them."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._are_closed:
+            self._open_again()
         for log_of_shard in self._logs:
             log_of_shard.close()
         if self._producer is not None:
             self._producer.close()
-        if self._closed is not None:
-            self._open_again(self._closed)
 
     def fence(self) -> None:
         """Let no master write any more that is there now. Raises ProducerError, and ReshardError if
@@ -76,11 +79,11 @@ class OldCluster:
         self._take_id()
         first = self._first().record
         if first.settings.shards > 1 and not first.moved:
-            self._closed = Resharding(
+            Resharding(
                 self._bus, first.settings, SystemClock(), self._timeout_ms, rest_timeout_ms=0
-            )
-            self._closed.close()
+            ).close()
             self._take_id()  # Closing the first shard took it.
+            self._are_closed = True
 
     def last(self) -> SeenFrontier:
         """Return the last frontier record, joint if there are several shards, read to the very end
@@ -151,32 +154,35 @@ class OldCluster:
         """Write behind what `last` has read that the cluster was moved to this realm. Raise
         MoveError if a node has taken over since `fence`, ProducerError if it is unknown whether it
         was written."""
-        assert self._producer is not None, "fence comes first"
         parts = self._newest()
         if len(parts) > 1 and not all(part.resharding for part in parts):
             raise MoveError(
                 "a node of the old cluster has opened its shards again meanwhile",
                 remedy="stop all nodes of the old cluster, then run this again: nothing was moved",
             )
-        records = [_moved(part, moved) for part in parts]
-        topic = self._settings.frontier.name
-        read_to = {each.shard: each.read_to for each in self._logs[: len(parts)]}
+        self._are_closed = False
         try:
-            self._producer.begin()
-            landed = send_frontiers(self._producer, topic, records, self._timeout_ms)
-            if landed != read_to:
-                raise MoveError(
-                    f"{topic} was read up to offsets {read_to}, and goes on to {landed}",
-                    remedy="stop the nodes of the old cluster, then run this again: nothing was "
-                    "moved",
-                )
-            self._producer.commit(self._timeout_ms)
-            self._closed = None
+            self._write([_moved(part, moved) for part in parts])
         except FencedError as error:
             raise MoveError(
                 "a node of the old cluster took over meanwhile",
                 remedy="stop all nodes of the old cluster, then run this again: nothing was moved",
             ) from error
+
+    def _write(self, records: Sequence[FrontierRecord]) -> None:
+        """Write behind what `last` has read, in one transaction. Raises FencedError if somebody has
+        taken the id since `fence`, MoveError if the read was stale, and other ProducerErrors."""
+        assert self._producer is not None, "fence comes first"
+        topic = self._settings.frontier.name
+        read_to = {each.shard: each.read_to for each in self._logs[: len(records)]}
+        self._producer.begin()
+        landed = send_frontiers(self._producer, topic, records, self._timeout_ms)
+        if landed != read_to:
+            raise MoveError(
+                f"{topic} was read up to offsets {read_to}, and goes on to {landed}",
+                remedy="stop the nodes of the old cluster, then run this again: nothing was moved",
+            )
+        self._producer.commit(self._timeout_ms)
 
     def _take_id(self) -> None:
         if self._producer is not None:
@@ -217,10 +223,16 @@ class OldCluster:
         found = [each.newest.record for each in self._logs if each.newest is not None]
         return found[: found[0].settings.shards]
 
-    def _open_again(self, closed: Resharding) -> None:
-        """Open the shards that were closed in vain. If that fails, nodes do so after a while."""
+    def _open_again(self) -> None:
+        """Open the shards that were closed in vain, as many as there are, unless somebody else has
+        opened them, or goes on from them. If that fails, nodes do so after a while."""
         try:
-            closed.to(closed.settings.shards)
+            self.last()
+            parts = self._newest()
+            if all(part.resharding for part in parts):
+                self._write(resharded(parts, len(parts), {}, SHARDS_OWNER))
+        except FencedError:
+            log.info("shards_left_to_others")
         except DelaydError as error:
             log.warning("shards_left_closed", why=error.message)
 

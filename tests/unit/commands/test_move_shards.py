@@ -23,9 +23,10 @@ from delayd.commands.move.moving import _last_meanwhile
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.recover.marker.changes import any_frontier
 from delayd.commands.recover.marker.looking import Looker
-from delayd.errors import ConfigError, FrontierError, MoveError
+from delayd.errors import ConfigError, FrontierError, MoveError, ReshardError
 from replication.frontier import begin_term
 from replication.record import FrontierRecord
+from replication.resharding import resharded
 from replication.settings import Settings
 from replication.shards import joint_frontier, joint_record
 
@@ -134,6 +135,75 @@ def test_what_was_closed_in_vain_is_opened_again() -> None:
     assert site.reach() == reach
 
 
+def test_a_second_run_takes_over_and_the_first_leaves_the_shards_to_it() -> None:
+    site = Old()
+    with site.opened() as second:
+        with site.opened() as first:
+            first.fence()
+            first.last()
+            second.fence()
+            second.last()
+        assert [part.resharding for part in site.parts()] == [SHARDS] * SHARDS
+        second.end(NEW)
+    assert [part.moved for part in site.parts()] == [NEW] * SHARDS
+
+
+@pytest.mark.parametrize("is_left_open", [False, True])
+def test_a_move_that_refuses_leaves_as_many_shards_as_somebody_has_made_meanwhile(
+    is_left_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, close = Old(), Resharding.close
+
+    def close_late(run: Resharding) -> None:
+        Resharding(site.bus, site.settings, site.clock, TIMEOUT_MS, 0).to(PARTITIONS)
+        if not is_left_open:
+            close(run)
+
+    monkeypatch.setattr(Resharding, "close", close_late)
+    with suppress(MoveError), site.opened() as old:
+        old.fence()
+        raise MoveError("paused")
+    seen = last_frontier(site.bus, site.settings.frontier.name, TIMEOUT_MS)
+    assert seen is not None and seen.record.settings.shards == PARTITIONS
+    assert not seen.record.resharding
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_shard_is_ended_behind_a_stale_read(shard: int) -> None:
+    """What lies behind it is of another id, so no fence shows it."""
+    site = Old()
+    with site.opened() as old:
+        old.fence()
+        old.last()
+        before = site.parts()
+        with closing(site.bus.transactional_producer("another")) as producer:
+            producer.init_transactions(TIMEOUT_MS)
+            producer.begin()
+            topic = site.settings.frontier.name
+            send_frontiers(producer, topic, [before[shard]], TIMEOUT_MS)
+            producer.commit(TIMEOUT_MS)
+        with pytest.raises(MoveError, match="goes on to"):
+            old.end(NEW)
+    assert [part.moved for part in site.parts()] == [""] * SHARDS
+
+
+def test_a_change_that_is_visible_in_part_names_what_mends_it() -> None:
+    site = Old()
+    Resharding(site.bus, site.settings, site.clock, TIMEOUT_MS, 0).close()
+    topic = site.settings.frontier.name
+    opened = resharded(site.parts(), SHARDS * 2, {}, "delayd-shards")[:SHARDS]
+    with closing(site.bus.transactional_producer(site.id_of(0))) as producer:
+        producer.init_transactions(TIMEOUT_MS)
+        producer.begin()
+        send_frontiers(producer, topic, opened, TIMEOUT_MS)
+        producer.commit(TIMEOUT_MS)
+    with closing(site.bus.cluster()) as kafka:
+        kafka.add_partitions(topic, SHARDS * 2, TIMEOUT_MS)
+    with site.opened() as old, pytest.raises(ReshardError) as error:
+        old.fence()
+    assert "delayd recover marker" in error.value.remedy
+
+
 def test_a_look_closes_nothing() -> None:
     site = Old()
     before = site.parts()
@@ -218,6 +288,17 @@ def test_a_move_that_began_without_the_old_kafka_tells_closing_from_delivering(
         else:
             last = _last_meanwhile(move, old, begun)  # type: ignore[arg-type]
             assert last.frontier != begun.cut.frontier and not last.moved
+
+
+def test_a_look_tells_that_too_where_the_shards_were_opened_again() -> None:
+    site = Old()
+    begun: Any = SimpleNamespace(cut=joint_record(site.parts()))
+    move: Any = SimpleNamespace(settings=SimpleNamespace(realm=NEW), takes_doubles=False)
+    with site.opened() as old:
+        old.fence()  # It refuses, and opens them again.
+    with site.opened() as old:
+        last = _last_meanwhile(move, old, begun)
+    assert last.frontier.step > begun.cut.frontier.step and not last.resharding
 
 
 @pytest.mark.parametrize("is_after", [False, True])
