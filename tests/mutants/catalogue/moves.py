@@ -120,7 +120,7 @@ MOVES: tuple[Mutant, ...] = (
         "a run that goes on looks at the old cluster again: it may have delivered meanwhile",
         "moving.md#the-old-cluster",
         MOVING,
-        "    if not last.moved and not stands and not move.takes_doubles:\n",
+        "    if not last.moved and not now.is_within(then) and not move.takes_doubles:\n",
         "    if False:\n",
         f"{REFUSED}::test_a_run_that_meets_the_old_kafka_again_sees_that_it_has_gone_on",
         is_simulated=False,
