@@ -313,7 +313,12 @@ def test_a_message_is_scheduled_listed_and_looked_up(site: Site, page: Page) -> 
     wait_text(page, "dialog", "scheduled", "(request ")
     click(page, "Close")
     wait_text(page, "known", "0 9 * * *, Europe/Paris, occurrence", "pending")
-    submit(page, "#pending-list", group="customer-42")
+
+    def of_the_group() -> bool:
+        submit(page, "#pending-list", group="customer-42")
+        return all(each in text(page, "listed") for each in ("of-a-group", "customer-42"))
+
+    wait_for(of_the_group, "the message of the group in a checkpoint, and so in the list")
     assert "each-day" not in wait_text(page, "listed", "of-a-group", "customer-42", site.target)
 
     def is_listed() -> bool:
