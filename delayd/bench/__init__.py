@@ -6,7 +6,7 @@ necessary part of the same work on the same brokers. Each benchmark counts which
 were lost, doubled, early or altered.
 
     rates.py hot_second.py lateness.py failovers.py pair.py    in `all`
-    neighbours.py audits.py shards.py wheels/    not in `all`
+    window.py neighbours.py audits.py shards.py wheels/    not in `all`
     load.py sending.py reading.py receipts.py    messages, from the first to the verdict
     bare.py             the bare driver
     job.py brokers.py nodes.py process_costs.py    where it happens, and what it costs

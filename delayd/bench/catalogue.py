@@ -18,6 +18,7 @@ from delayd.bench.neighbours import bench_neighbours
 from delayd.bench.pair import Pair, bench_memory, bench_scale, bench_startup, standing
 from delayd.bench.rates import bench_deliver, bench_ingest, bench_raw
 from delayd.bench.shards import bench_shards
+from delayd.bench.window import bench_window
 from delayd.dev.cluster import LocalCluster
 from delayd.dev.interrupts import interrupts_raised
 from delayd.dev.startup import ClusterOptions
@@ -42,6 +43,7 @@ ON_BROKERS: Final[dict[str, Callable[[Context], list[Figure]]]] = {
     "freeze": bench_freeze,
     "handover": bench_handover,
     "shards": bench_shards,
+    "window": bench_window,
 }
 """Each starts the nodes that it needs."""
 
@@ -88,12 +90,17 @@ WANTED: Final[dict[str, Wanted]] = {
         Sizes(runs=1, messages=300_000, rate=5_000, seconds=10),
         Sizes(runs=1, messages=20_000, rate=1_000, seconds=3),
     ),
+    "window": Wanted(
+        Sizes(runs=3, messages=500_000, seconds=60),
+        Sizes(runs=1, messages=20_000, seconds=10),
+    ),
     "neighbours": Wanted(Sizes(runs=3, messages=60_000), Sizes(runs=1, messages=10_000)),
     "audit": Wanted(Sizes(runs=3, messages=200_000), Sizes(runs=1, messages=20_000)),
 }
 
-BESIDE_ALL: Final = ("freeze", "shards")
-"""Most of `freeze` is a setting, the time of suspicion; `shards` takes as long as all others."""
+BESIDE_ALL: Final = ("freeze", "shards", "window")
+"""Most of `freeze` is a setting, the time of suspicion; `shards` takes as long as all others;
+`window` is `lateness` at another rate, of messages with a wish."""
 ALL: Final = tuple(name for name in (*ON_BROKERS, *ON_PAIR) if name not in BESIDE_ALL)
 
 

@@ -52,8 +52,8 @@ IDS_SIZES_QUICK: Final = {"messages": 20_000, "pending": 20_000, "runs": 1}
 Name = Annotated[
     str,
     typer.Argument(
-        help=f"{', '.join(ALL)}; all of these; freeze, shards, neighbours, audit, wheel or ids; "
-        "or report."
+        help=f"{', '.join(ALL)}; all of these; {', '.join(BESIDE_ALL)}, neighbours, audit, "
+        "wheel or ids; or report."
     ),
 ]
 File = Annotated[
@@ -65,7 +65,9 @@ Messages = Annotated[
 Rate = Annotated[
     int | None, typer.Option(min=100, help="Messages per second, where a benchmark has a rate.")
 ]
-Seconds = Annotated[int | None, typer.Option(min=1, help="How long the rate lasts.")]
+Seconds = Annotated[
+    int | None, typer.Option(min=1, help="How long the rate, or the window, lasts.")
+]
 Pending = Annotated[
     int | None, typer.Option(min=100, help="Messages pending meanwhile, due much later.")
 ]

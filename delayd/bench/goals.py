@@ -64,6 +64,7 @@ GOALS: Final[dict[str, Goal]] = {
     "scale-ingest-cpu": Goal(ratio_max=1.3),
     "scale-deliver-cpu": Goal(ratio_max=1.3),
     "scale-lateness-p99": Goal(ratio_max=2),
+    "window-p99": Goal(median_max=50),
     "memory-anon": Goal(median_max=250),
     "startup-ready": Goal(median_max=5_000),
 }

@@ -11,6 +11,7 @@ Invariant: within a block, due times do not follow the numbers.
 """
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 VALUE_BYTES: Final = 300
@@ -39,7 +40,8 @@ class Load:
     """`count` messages to `target`, due at an even rate from `first_due_ms` on, for `spread_ms`.
 
     In blocks of `block` messages they are due in another order than that of their numbers; in
-    blocks of 1, in that order.
+    blocks of 1, in that order. With `window_ms` each asks to be delivered in a window of that
+    length, at its planned time.
     """
 
     target: str
@@ -47,6 +49,7 @@ class Load:
     first_due_ms: int
     spread_ms: int
     block: int = 1
+    window_ms: int = 0
 
     def __post_init__(self) -> None:
         assert 0 < self.count <= COUNT_MAX, f"a load of {self.count} messages"
@@ -57,6 +60,14 @@ class Load:
         first = number - number % self.block
         place = first + (number - first) * _STRIDE % self.block
         return self.first_due_ms + place * self.spread_ms // self.count
+
+    def planned_ms(self, number: int, source: str) -> int:
+        """Return when it is to be delivered if this is its place in the buffer, Unix ms.
+
+        Source: docs/reference/requests.md, "Wishes"; it shares no code with delayd's own.
+        """
+        share = int(sha256(source.encode()).hexdigest()[:8], 16)
+        return self.due_ms(number) + self.window_ms * share // 2**32
 
     def value(self, number: int) -> bytes:
         """Return its value."""
@@ -78,9 +89,10 @@ class Load:
 
     @property
     def end_ms(self) -> int:
-        """Return a time after which nothing is due."""
+        """Return a time after which nothing is due, or planned."""
         blocks = -(-self.count // self.block)
-        return self.first_due_ms + blocks * self.block * self.spread_ms // self.count
+        spread_ms = blocks * self.block * self.spread_ms // self.count
+        return self.first_due_ms + spread_ms + self.window_ms
 
 
 def shuffled(target: str, count: int, first_due_ms: int, spread_ms: int) -> Load:

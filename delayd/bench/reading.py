@@ -9,7 +9,7 @@ more once it has something; only committed records are seen; it ends when its in
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from delayd.bench.errors import BenchError
 from delayd.bench.job import started
 from delayd.bench.load import Load
-from delayd.bench.receipts import Receipts
+from delayd.bench.receipts import Planned, Receipts
 from delayd.dev.job import Job, heard, say
 from delayd.runtime.clock import SystemClock
 
@@ -45,7 +45,10 @@ READ_BACK_MS_MAX: Final = 60_000
 
 METADATA_TIMEOUT_S: Final = 10
 FIRED: Final = "delayd-fired"
-"""As the wire contract has it."""
+PLANNED: Final = "delayd-planned"
+SOURCE: Final = "delayd-source"
+ORIGIN: Final = "delayd-origin"
+"""As the wire contract has them."""
 
 
 @contextmanager
@@ -81,7 +84,7 @@ class _Reading:
     def __init__(self, kafka: dict[str, str], load: Load, with_fired: bool) -> None:
         self._clock = SystemClock(offset_ms=0)
         self._found = Receipts(load)
-        self._with_fired = with_fired
+        self._with_headers = with_fired or load.window_ms > 0
         self._unjudged: list[tuple[int, bytes | None, Any]] = []
         """When they were received, values and headers."""
         self._consumer = Consumer({**kafka, **READER})
@@ -121,7 +124,7 @@ class _Reading:
         for message in messages:
             error = message.error()
             if error is None:
-                headers = message.headers() if self._with_fired else None
+                headers = message.headers() if self._with_headers else None
                 self._unjudged.append((now_ms, message.value(), headers))
             elif error.fatal():
                 raise KafkaException(error)
@@ -131,6 +134,15 @@ class _Reading:
 
     def _judge_all(self) -> None:
         for received_ms, value, headers in self._unjudged:
-            fired = [int(content) for name, content in headers or () if name == FIRED]
-            self._found.write_down(received_ms, value, *fired)
+            found = dict(headers or ())
+            fired_ms, said = int(found.get(FIRED, 0)), planned_of(found)
+            self._found.write_down(received_ms, value, fired_ms, said)
         self._unjudged.clear()
+
+
+def planned_of(headers: Mapping[str, bytes]) -> Planned | None:
+    """Return what a delivered record's headers say of its plan; None where there is none."""
+    source = headers.get(ORIGIN, headers.get(SOURCE))
+    if source is None or PLANNED not in headers:
+        return None
+    return Planned(source.decode(), int(headers[PLANNED]))

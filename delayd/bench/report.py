@@ -91,6 +91,12 @@ EXPLAINED: Final[dict[str, str]] = {
         "each against one shard: `shards-4x3` are four on three nodes. `cpu` is that of all nodes "
         "for a message. On few cores these are the limit; with slow steps the wait for commits is."
     ),
+    "window": (
+        "Three nodes, and very many messages that are due at one time, with a `delayd-window` over "
+        "which they are spread. Lateness is against where in it each was planned, which the reader "
+        "works out itself. Compared with a bare transactional producer that writes messages at the "
+        "same rate as soon as each is due, to the same reader."
+    ),
     "handover": (
         "The same with SIGTERM, after which the master hands over. The figure is the longest time "
         "without a record at the reader around each signal."

@@ -83,7 +83,9 @@ def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) ->
 
     linger_ms = FILLING_LINGER_MS if lead_ms is None else PACED_LINGER_MS
     producer = Producer({**kafka, **PRODUCER, "linger.ms": linger_ms, "on_delivery": note})
-    target = ("delayd-topic", load.target.encode())
+    asked = [*USER_HEADERS, ("delayd-topic", load.target.encode())]
+    if load.window_ms:
+        asked.append(("delayd-window", b"%dms" % load.window_ms))
     begin_ms = load.first_due_ms - (lead_ms or 0)
     sent = 0
     while sent < load.count:
@@ -98,7 +100,7 @@ def send(kafka: dict[str, str], buffer: str, load: Load, lead_ms: int | None) ->
         for number in range(sent, may_go):
             due = ("delayd-due", b"%d" % load.due_ms(number))
             value, key = load.value(number), load.key(number)
-            produce(producer, buffer, value, key, [*USER_HEADERS, target, due])
+            produce(producer, buffer, value, key, [*asked, due])
         sent = may_go
         producer.poll(0)
     return failed[0] + producer.flush(FLUSH_S)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.real, pytest.mark.rehearsal]
 SIZES = {"messages": 2000, "rate": 200, "seconds": 2, "pending": 500, "runs": 1}
 BESIDE = (
     ("raw", "ingest", "deliver", "handover"),
-    ("hot-second", "failover"),
+    ("hot-second", "failover", "window"),
     ("lateness", *ON_PAIR),
 )
 TIMEOUT_S = 600
@@ -90,7 +90,7 @@ def topics_of(bootstrap: str) -> set[str]:
 
 def test_each_benchmark_finds_its_figures_and_nothing_wrong(results: dict[str, Any]) -> None:
     said = results["said"]
-    assert set(said) == set(ALL)
+    assert set(said) == {*ALL, "window"}
     figures = {slug: figure for each in said.values() for slug, figure in each.items()}
     for name, each in said.items():
         assert any(slug.endswith("-lost") for slug in each), f"{name} does not count what was lost"

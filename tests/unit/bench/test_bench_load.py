@@ -3,7 +3,8 @@
 import pytest
 
 from delayd.bench.load import VALUE_BYTES, Load, shuffled
-from delayd.bench.receipts import Faults, Receipts
+from delayd.bench.receipts import Faults, Planned, Receipts
+from delayd.request.spreading import planned_ms_of
 
 BASE_MS = 1_795_379_000_000
 
@@ -93,3 +94,36 @@ def test_a_silence_counts_if_it_touches_the_time_asked_about() -> None:
     assert found.silence_ms(BASE_MS + 950, BASE_MS + 1_200) == 300
     assert found.silence_ms(BASE_MS + 950, BASE_MS + 2_000) == 7_700
     assert found.silence_ms(BASE_MS + 20_000, BASE_MS + 30_000) == 0
+
+
+def windowed(count: int = 4) -> Load:
+    return Load("target", count, BASE_MS, spread_ms=0, window_ms=60_000)
+
+
+@pytest.mark.parametrize("source", ["0/0", "1/123456", "7/4294967296"])
+def test_the_reader_plans_as_delayd_does(source: str) -> None:
+    load = windowed()
+    assert load.planned_ms(3, source) == planned_ms_of(BASE_MS, 60_000, source)
+    assert load.end_ms == BASE_MS + 60_000
+
+
+def test_of_a_window_lateness_counts_from_the_planned_time() -> None:
+    load = windowed()
+    found = Receipts(load)
+    planned_ms = [load.planned_ms(number, f"0/{number}") for number in range(4)]
+    assert len(set(planned_ms)) == 4
+    for number, at_ms in enumerate(planned_ms[:3]):
+        said = Planned(f"0/{number}", at_ms)
+        found.write_down(at_ms + 10 * number, load.value(number), said=said)
+    assert found.quantiles_ms(500, 1000) == [10, 20]
+    found.write_down(planned_ms[3] - 1, load.value(3), said=Planned("0/3", planned_ms[3]))
+    assert found.faults() == Faults(lost=0, doubled=0, early=1, altered=0)
+
+
+def test_what_was_planned_otherwise_is_altered() -> None:
+    load = windowed(1)
+    at_ms = load.planned_ms(0, "0/0")
+    for said in (None, Planned("0/0", at_ms + 1), Planned("0/1", at_ms)):
+        found = Receipts(load)
+        found.write_down(BASE_MS + 60_000, load.value(0), said=said)
+        assert found.faults() == Faults(lost=1, doubled=0, early=0, altered=1)

@@ -6,6 +6,8 @@ import pytest
 
 from delayd.bench import reading
 from delayd.bench.load import Load
+from delayd.bench.reading import planned_of
+from delayd.bench.receipts import Planned
 
 AT_ONCE = 2 * reading.JUDGED_AT_ONCE_MAX
 LOAD = Load("target", 1_000_000, 1_700_000_000_000, 1_000, 1_000)
@@ -57,3 +59,10 @@ def test_what_was_received_counts_though_more_is_coming_at_the_end(
     found = reading.read({}, LOAD, with_fired=False)
     assert found is not None and found.seen == sum(map(bool, found.copies)) == AT_ONCE
     assert all(found.received_ms[:AT_ONCE])
+
+
+def test_a_record_says_where_its_request_lies_and_when_it_was_to_go_out() -> None:
+    said = {"delayd-planned": b"12", "delayd-source": b"1/7", "delayd-fired": b"13"}
+    assert planned_of(said) == Planned("1/7", 12)
+    assert planned_of({**said, "delayd-origin": b"1/2"}) == Planned("1/2", 12), "of a retry"
+    assert planned_of({"delayd-source": b"1/7"}) is None
