@@ -4,7 +4,7 @@
 
 Random expressions in zones whose clocks change in any way, from a random second on. Of one that
 comes more often than daily it compares stretches, with leaps between them. It prints how many
-occurrences agreed, and ends with 1 at the first that does not.
+occurrences agreed, tells meanwhile how far it is, and ends with 1 at the first that does not.
 """
 
 import argparse
@@ -24,6 +24,7 @@ YEAR_MS = 365 * 86_400_000
 STRETCH = 40
 """Occurrences in a row."""
 DENSE_MS = (STRETCH - 1) * 86_400_000
+TOLD_EVERY = 250
 LEAP_MS = 40 * 86_400_000
 START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1000
 
@@ -61,8 +62,11 @@ def main() -> int:
     begun_s, occurrences = time.monotonic(), 0
     with Pool(asked.processes) as pool:
         jobs = ((seed, asked.years) for seed in range(asked.series))
-        for agreed, problem in pool.imap_unordered(compare, jobs, chunksize=8):
+        found = pool.imap_unordered(compare, jobs, chunksize=8)
+        for count, (agreed, problem) in enumerate(found, 1):
             occurrences += agreed
+            if count % TOLD_EVERY == 0:
+                print(f"{count:,} series: {occurrences:,} occurrences", file=sys.stderr, flush=True)
             if problem:
                 print(problem, file=sys.stderr)
                 return 1
