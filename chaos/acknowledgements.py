@@ -3,7 +3,8 @@
     acknowledged, alone or in a committed transaction   in the log, at its place, as it was sent
     in an aborted transaction                           not in the log
     doubtful, or the transaction's end is unknown       in the log or not
-    in the log                                          sent by somebody, at least as often
+    in the log                                          sent by somebody, at least as often, or
+                                                        written by the bridge (bridges.py)
     received                                            not before it was due; never taken back
 
 Not here: what became of a request that is in the log (judge.py).
@@ -12,6 +13,7 @@ Not here: what became of a request that is in the log (judge.py).
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from chaos.bridges import CAUSE
 from chaos.history import NO_TRANSACTION, History, Sent, What
 from chaos.records import Logged
 
@@ -28,6 +30,7 @@ def acknowledgement_faults(history: History, requests: Iterable[Logged]) -> list
         sent[request.key, request.value] += 1
         faults += _of_one(history, request, own)
     asked = [r for r in own.values() if not (r.is_settlement or r.is_barrier or r.is_order)]
+    asked = [record for record in asked if record.header(CAUSE) is None]
     logged = Counter((r.key, r.value) for r in asked)
     faults += [
         f"{key!r} {value!r} is {count} times in the log, and was sent {sent[key, value]} times"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import NamedTuple
 
 from chaos.records import Logged
@@ -158,18 +159,33 @@ def read_asked(record: Logged, due_ms: int | None, reason: str | None = None) ->
     times = tuple((name, fields[name]) for name in ("due", "delay", "level") if name in fields)
     content = content_of(record, due_ms)
     late, local = fields.get("late", ""), local_of(fields)
+    planned_ms = planned_of(due_ms, fields, record.place)
     return Asked(
         *(record, op, id, content, times),
         refers_to=fields.get("redrive", ""),
         is_told="receipt" in fields,
         late=late,
         late_ms=span_ms(late) if late else None,
+        window=fields.get("window", ""),
+        planned_ms=None if local else planned_ms,
         group=fields.get("group", ""),
         series=series_of(fields),
         state="no" if local else "on",
         local=local,
         max_wait_ms=span_ms(fields["max-wait"]) if op is Op.DEBOUNCE else 0,
     )
+
+
+def planned_of(due_ms: int, fields: Mapping[str, str], origin: str) -> int | None:
+    """Return where in its window a message is to be delivered, Unix ms; None without one."""
+    if "window" not in fields:
+        return None
+    return spread_ms(due_ms, span_ms(fields["window"]), fields.get("id", origin))
+
+
+def spread_ms(due_ms: int, window_ms: int, name: str) -> int:
+    """Return where in its window a message of that name is to be delivered, Unix ms."""
+    return due_ms + window_ms * int(sha256(name.encode()).hexdigest()[:8], 16) // 2**32
 
 
 def local_of(fields: Mapping[str, str]) -> str:
@@ -205,6 +221,8 @@ def read_continuation(record: Logged) -> Asked:
         refers_to=f"{record.partition}/{fields['continues']}",
         is_told="receipt" in fields,
         late_ms=span_ms(fields["late"]) if "late" in fields else None,
+        window=fields.get("window", ""),
+        planned_ms=planned_of(int(fields["due"]), fields, fields["origin"]),
         group=fields.get("group", ""),
         series=series_of(fields),
         occurrence=int(fields.get("occurrence", 0)),

@@ -98,6 +98,11 @@ class Backend(Protocol):
     def remove_twin(self, twin: str) -> None:
         """Kill it and forget it."""
 
+    # --- Operators
+
+    def command(self, *arguments: str) -> int:
+        """Run a command of delayd's on the cluster, with its key; its exit code."""
+
     # --- Upgrades
 
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:

@@ -81,6 +81,9 @@ def _clock(for_ms: int, offset_ms: int = 0, drift_ppm: int = 0) -> Fault:
     return Fault(Kind.CLOCK, Victim.MASTER, for_ms, offset_ms=offset_ms, drift_ppm=drift_ppm)
 
 
+VARIED_LOAD: Final = Load(spread_ms=80_000, small_spread_ms=60_000)
+"""A kill each six seconds: a node is back before the next one."""
+
 # fmt: off
 TABLE: Final = (
     _row("kill-master", "The master is killed (SIGKILL), twice.",
@@ -161,6 +164,9 @@ TABLE: Final = (
               Strike(0.45, Fault(Kind.RESHARD, Victim.LEADERS, shards=4)),
               Strike(0.75, Fault(Kind.RESHARD, Victim.MASTER, shards=1))),
              recovery_ms=RESHARDING_MS + TAKEOVER_MS, shards=4),
+    Scenario("everything", "Series, windows, pauses, limits, events; ten masters are killed.",
+             tuple(Strike(0.05 + 0.09 * number, _kill(Victim.MASTER)) for number in range(10)),
+             recovery_ms=TAKEOVER_MS, failovers_min=5, is_varied=True, load=VARIED_LOAD),
     _row("twin", "A second node starts under the master's name.",
          Fault(Kind.TWIN, Victim.MASTER, 12_000)),
 )

@@ -42,18 +42,20 @@ class Evidence:
         targets: Sequence[str],
         *,
         with_frontier: bool = False,
+        others: Sequence[str] = (),
         since: Mapping[str, Sequence[int]] | None = None,
         seen: Callable[[Logged], None] = lambda _record: None,
     ) -> None:
-        """`prefix` is that of delayd's topics; `seen` gets each record as it comes. Topics in
-        `since` are read from those offsets, one for each partition, others from their start."""
+        """`prefix` is that of delayd's topics; `others` are read too; `seen` gets each record as it
+        comes. Topics in `since` are read from those offsets, one for each partition, others from
+        their start."""
         self._consumer = _consumer(bootstrap)
         self._since = since or {}
         self._seen = seen
         self._assigned_s = -ASSIGN_EVERY_S
         self.targets = tuple(targets)
         own = OWN if with_frontier else OWN[:-1]
-        self._topics = (*(f"{prefix}{name}" for name in own), *targets)
+        self._topics = (*(f"{prefix}{name}" for name in own), *targets, *others)
         self._of_topic: dict[str, list[Logged]] = defaultdict(list)
         self.requests, self.dead, self.receipts, self.frontiers = (
             self._of_topic[f"{prefix}{name}"] for name in OWN
@@ -65,7 +67,7 @@ class Evidence:
         return [record for topic in self.targets for record in self.of(topic)]
 
     def of(self, topic: str) -> list[Logged]:
-        """The records of one target."""
+        """The records of one target, or of another topic."""
         return self._of_topic[topic]
 
     def read(self) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.asked import Asked, Op, read_asked, read_continuation, span_ms
+from chaos.gates import Gates
 from chaos.records import Logged
 from chaos.reference_model import Marker, Message, Model, model_of
 from chaos.workload import EXPECT
@@ -71,9 +72,9 @@ def judge(
     topics. The requests are the workload's: they name absolute due times, and those that must be
     refused say why (workload.py). What is due after `until_ms`, if given, may be pending."""
     requests = sorted(requests, key=lambda record: (record.partition, record.offset))
-    model = model_of(requests)
+    model, gates = model_of(requests), Gates()
     for record in requests:
-        model.take(_read(record))
+        model.take(_read(record, gates.refuses(record)))
     return judge_outcomes(model, delivered, dead, receipts, until_ms=until_ms)
 
 
@@ -90,9 +91,9 @@ def judge_outcomes(
     return _Judge(model, until_ms).judge(delivered, dead, receipts)
 
 
-def _read(record: Logged) -> Asked:
+def _read(record: Logged, is_over_quota: bool) -> Asked:
     fields = record.fields
-    reason = record.header(EXPECT)
+    reason = record.header(EXPECT) or ("over-quota" if is_over_quota else None)
     if reason is not None and "origin" not in fields:
         return read_asked(record, None, reason)
     if "continues" in fields:

@@ -1,8 +1,9 @@
 """Order of deliveries, judged by the frontier's own history. Pure: records in, faults out.
 
 Per target partition, the messages that were there in time come in the order of their ranks, which
-are (due, partition, offset). Excepted are continuations and what they continue, and late arrivals:
-those whose lane's cursor had passed them when the offsets did.
+are (due, partition, offset); with a window the planned time takes the place of the due time.
+Excepted are continuations and what they continue, and late arrivals: those whose lane's cursor had
+passed them when the offsets did.
 
 Of several shards, each has an order of its own: records with the same key lie in one. There may
 have come to be more of them or fewer; those of a partition that is a multiple of the most apart
@@ -21,9 +22,8 @@ from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
+from chaos.asked import Rank, read_asked
 from chaos.records import Logged
-
-Rank = tuple[int, int, int]
 
 RESHARDER = "delayd-shards"
 """Owner of the records that change the shards: no master."""
@@ -50,8 +50,7 @@ def order_faults(
         is_alone = request is not None and request.header("delayd-origin") is None
         if request is None or not is_alone or source in continued or times[source] > 1:
             continue
-        due_ms = max(int(request.header("delayd-due") or ""), request.append_ms)
-        rank = (due_ms, request.partition, request.offset)
+        rank = read_asked(request, int(request.header("delayd-due") or "")).rank
         if history.is_late(record.topic, rank):
             continue
         where = (record.topic, record.partition, request.partition % history.shards_max)

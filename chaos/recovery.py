@@ -1,10 +1,11 @@
 """How long deliveries were late after each strike. Pure: records in, times out.
 
 Judged by the broker's clock: the append time of a record in a target (which must be LogAppendTime)
-against its due time, or the append time of its request if that is later. An outage is when most of
-what is due within a BIN_MS comes late: single messages do because a user's open transaction hides
-them. By due times and not by arrivals: what has waited comes together with what is just due, which
-may be more. Retried ones are left aside, for their targets were at fault.
+against its due time, with a window its planned time, or the append time of its request if that is
+later. An outage is when most of what is due within a BIN_MS comes late: single messages do because
+a user's open transaction hides them. By due times and not by arrivals: what has waited comes
+together with what is just due, which may be more. Retried ones are left aside, for their targets
+were at fault.
 """
 
 from bisect import bisect_right
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.asked import read_asked
 from chaos.records import Logged
 
 LATE_MS: Final = 1_000
@@ -44,7 +46,7 @@ def recoveries(
         request = asked.get(record.header("delayd-source") or "")
         if request is None or request.header("delayd-origin") is not None:
             continue
-        due_ms = max(int(request.header("delayd-due") or ""), request.append_ms)
+        due_ms, *_ = read_asked(request, int(request.header("delayd-due") or "")).rank
         late_ms = record.append_ms - due_ms
         number = bisect_right(times, record.append_ms) - 1
         if number < 0:

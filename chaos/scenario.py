@@ -62,6 +62,8 @@ class Needs:
     shards: int = 1
     has_older_rules: bool = False
     """Made with the rules version before the newest, and switched by what is struck."""
+    has_bridge: bool = False
+    """Nodes read events that cancel messages."""
 
     def __or__(self, other: "Needs") -> "Needs":
         """What is enough for both."""
@@ -81,6 +83,8 @@ class Scenario:
     load: Load = Load()
     shards: int = 1
     """Of the cluster that it begins with."""
+    is_varied: bool = False
+    """Its traffic has series, windows, events, and targets that are paused and limited."""
     settle_ms: int = 90_000
     """How long after the last due time all may take to have an outcome, and to come to rest."""
 
@@ -98,6 +102,7 @@ class Scenario:
             has_moving_brokers=Kind.MOVE in kinds,
             has_older_rules=Kind.SWITCH_RULES in kinds,
             shards=self.shards,
+            has_bridge=self.is_varied,
         )
 
 
@@ -130,6 +135,8 @@ def lacking(scenario: Scenario, backend: str) -> str | None:
         return "containers keep their addresses"
     if scenario.needs.shards > 1:
         return "clusters of containers are made with one shard"
+    if scenario.needs.has_bridge:
+        return "nodes in containers read no events, and nobody gives them orders"
     if scenario.needs.has_older_rules:
         return "clusters of containers are made with the newest rules"
     return None

@@ -9,8 +9,9 @@ leaves a cluster on which no other can run.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -18,17 +19,20 @@ from typing import Any, Final
 
 from chaos.acknowledgements import acknowledgement_faults, reception_faults
 from chaos.backend import Backend, BackendError
+from chaos.bridges import CAUSE, EVENTS, bridge_faults, unanswered
 from chaos.evidence import OWN, Ends, Evidence, ends_of, observing
-from chaos.faults import Kind, Striker, pause
+from chaos.faults import Kind, Striker, pause, wait_until
 from chaos.history import History, now_ms
+from chaos.operating import PAUSES, Operator, pause_faults
 from chaos.order import failovers_of, order_faults
 from chaos.quiesce import findings_once_over, judged, restore, wait_until_quiescent
 from chaos.records import Logged
 from chaos.recovery import recoveries
 from chaos.scenario import Scenario, timed
+from chaos.ticks import tick_faults
 from chaos.traffic import ConfluentSender, Traffic
 from chaos.verdict import LogEnds, Witnessed
-from chaos.workload import CHAOS_SHARES, EXPECT, Scene, mixture
+from chaos.workload import CHAOS_SHARES, EXPECT, VARIED_SHARES, Scene, mixture
 
 LEAD_MS: Final = 4_500
 """From the making of a plan to the first due time: messages are scheduled 1.5 to 2.5 s ahead."""
@@ -46,6 +50,9 @@ NEVER_SHARE: Final = (0.0, 0.6)
 RETRIED_FOR_MS: Final = 7_000
 NEAR_MS: Final = 10 * 60 * 1000
 """Beyond the first due time: what is due later is pending at the end (workload.FAR_MS)."""
+
+ANSWERED_S: Final = 60.0
+"""How long a bridge may take to read what is there."""
 
 RECREATED_SHARE: Final = (0.1, 0.9)
 FRONTIERS_BEFORE: Final = 50
@@ -69,6 +76,7 @@ class _ScenarioRun:
     _troubles: list[str] = field(default_factory=list)
     _sent: int = 0
     _targets: frozenset[str] = frozenset()
+    _pauses: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._chance = Random(f"{self._seed}: {self._scenario.name}: victims")
@@ -99,7 +107,7 @@ class _ScenarioRun:
 
     def _go(self, begun: Witnessed, since: Ends) -> Witnessed:
         scene = self._scene()
-        self._targets = frozenset((*scene.targets, scene.late, scene.never))
+        self._targets = frozenset(targets_of(scene))
         ends = begun.begin.frontier
         since[self._frontier] = tuple(max(0, end - FRONTIERS_BEFORE) for end in ends)
         evidence = self._evidence_of(scene, since, with_frontier=True)
@@ -110,17 +118,20 @@ class _ScenarioRun:
 
     def _send_and_strike(self, scene: Scene, since: Ends) -> Striker:
         count, backend = self._scenario.load.requests, self._backend
-        plan = mixture(scene, count=count, seed=self._seed, shares=CHAOS_SHARES)
+        shares = VARIED_SHARES if self._scenario.is_varied else CHAOS_SHARES
+        plan = mixture(scene, count=count, seed=self._seed, shares=shares)
         striker = Striker(backend, scene.late, lambda parts: self._chance.choice(sorted(parts)))
         with observing(self._evidence_of(scene, since, seen=self._note)):
             traffic = Traffic(backend.bootstrap, self._buffer, plan, self._history)
+            operator = Operator(backend, scene, self._tell)
+            self._pauses = operator.pauses
             try:
-                with traffic:
+                with traffic, operator if scene.held else nullcontext():
                     self._strike(striker, scene)
             except (BackendError, TimeoutError) as error:
                 self._troubles.append(f"{type(error).__name__}: {error}")
             self._sent = traffic.sent
-            self._troubles += traffic.failures
+            self._troubles += [*traffic.failures, *operator.troubles]
             self._tell(f"{traffic.sent} requests sent, at most {traffic.behind_ms} ms late")
             return striker
 
@@ -134,6 +145,8 @@ class _ScenarioRun:
         try:
             self._troubles += restore(self._backend)
             restored_s = time.monotonic()
+            if scene.events and not wait_until(lambda: self._is_answered(evidence), ANSWERED_S):
+                self._troubles += unanswered(evidence.of(scene.events), evidence.requests)
             timeout_ms = self._scenario.settle_ms
             bootstrap, until_ms = self._backend.bootstrap, scene.first_due_ms + NEAR_MS
             send = ConfluentSender(bootstrap, self._buffer, "fence", self._history).send
@@ -150,6 +163,10 @@ class _ScenarioRun:
         )
         return not restless
 
+    def _is_answered(self, evidence: Evidence) -> bool:
+        evidence.read()
+        return not unanswered(evidence.of(EVENTS), evidence.requests)
+
     def _judge(
         self, begun: Witnessed, scene: Scene, evidence: Evidence, striker: Striker
     ) -> Witnessed:
@@ -157,7 +174,7 @@ class _ScenarioRun:
         findings = judged(evidence, scene.first_due_ms + NEAR_MS)
         frontiers = frontiers_since(evidence.frontiers, begun.begin)
         parts = (evidence.requests, evidence.delivered, evidence.dead, evidence.receipts)
-        received = [record for part in parts for record in part]
+        received = [record for part in (*parts, evidence.of(EVENTS)) for record in part]
         due_ms_of = {
             record.place: int(record.header("delayd-due") or 0)
             for record in evidence.requests
@@ -167,12 +184,34 @@ class _ScenarioRun:
             begun,
             acknowledgements=acknowledgement_faults(self._history, evidence.requests),
             receptions=reception_faults(self._history, due_ms_of, received),
-            judged=(*findings.faults, *findings.waiting),
+            judged=(*findings.faults, *findings.waiting, *self._varied_faults(scene, evidence)),
             order=order_faults(evidence.requests, evidence.delivered, frontiers),
             outcomes=findings.outcomes,
             recoveries=recoveries(striker.struck, evidence.requests, evidence.delivered),
             failovers=failovers_of(frontiers),
         )
+
+    def _varied_faults(self, scene: Scene, evidence: Evidence) -> list[str]:
+        """What the model does not know of series, events and pauses; and what was not met."""
+        if not self._scenario.is_varied:
+            return []
+        requests, refused = (
+            evidence.requests,
+            Counter(each.fields["reason"] for each in evidence.dead),
+        )
+        met = {
+            "an occurrence": any("occurrence" in each.fields for each in evidence.delivered),
+            "a window": any("planned" in each.fields for each in evidence.delivered),
+            "a cancel by an event": any(each.header(CAUSE) is not None for each in requests),
+            "a limit": refused["over-quota"] > 0,
+            "pauses": len(self._pauses) == len(PAUSES),
+        }
+        return [
+            *tick_faults(requests),
+            *bridge_faults(evidence.of(EVENTS), requests),
+            *pause_faults(self._pauses, evidence.of(scene.held)),
+            *(f"not met: {what}" for what, is_met in met.items() if not is_met),
+        ]
 
     def _scene(self) -> Scene:
         """Make the targets. The first due time is set here: be quick from now on."""
@@ -183,6 +222,7 @@ class _ScenarioRun:
             self._backend.topics.create(target, 4)
         if self._is_recreated:
             self._backend.topics.create(late, 2)
+        held, limited, events = self._varied(run) if self._scenario.is_varied else ("", "", "")
         load = self._scenario.load
         return Scene(
             run,
@@ -197,12 +237,30 @@ class _ScenarioRun:
             load.slow_ms,
             NEVER_SHARE,
             RETRIED_FOR_MS,
+            held,
+            limited,
+            events,
         )
 
+    def _varied(self, run: str) -> tuple[str, str, str]:
+        """Make what varied traffic needs; returns when the bridge reads."""
+        held, limited = (f"target.{run}.{name}" for name in ("held", "limited"))
+        for topic in (held, limited, EVENTS):
+            self._backend.topics.create(topic, 2)
+        if not wait_until(self._is_bridged, ANSWERED_S):
+            raise BackendError(f"nobody reads {EVENTS}")
+        return held, limited, EVENTS
+
+    def _is_bridged(self) -> bool:
+        said = [self._backend.status(node).get("cancel_on") for node in self._backend.nodes]
+        return any(each and each["topics"].get(EVENTS, {}).get("lag") == 0 for each in said)
+
     def _evidence_of(self, scene: Scene, since: Ends, **options: Any) -> Evidence:
-        targets = (*scene.targets, scene.late, scene.never)
-        backend = self._backend
-        return Evidence(backend.bootstrap, backend.prefix, targets, since=since, **options)
+        backend, events = self._backend, (scene.events,) if scene.events else ()
+        targets = targets_of(scene)
+        return Evidence(
+            backend.bootstrap, backend.prefix, targets, others=events, since=since, **options
+        )
 
     def _strike(self, striker: Striker, scene: Scene) -> None:
         late = threading.Thread(target=self._create_late, args=(scene,), daemon=True)
@@ -224,6 +282,12 @@ class _ScenarioRun:
             self._backend.topics.create(scene.late, 2)
         except BackendError as error:
             self._troubles.append(f"{scene.late} could not be created: {error}")
+
+
+def targets_of(scene: Scene) -> tuple[str, ...]:
+    """Return all that it delivers to."""
+    varied = (scene.held, scene.limited) if scene.held else ()
+    return (*scene.targets, scene.late, scene.never, *varied)
 
 
 def log_ends_of(backend: Backend) -> LogEnds:

@@ -65,13 +65,14 @@ def staged(
     scenarios: Iterable[Scenario], scenarios_max: int = SCENARIOS_MAX, *, by_brokers: bool = True
 ) -> list[Stage]:
     """Return as few stages as can be, of about the same length; scenarios with similar needs run
-    together, those that begin with older rules, have shards or move brokers by themselves. Not
-    `by_brokers`: every cluster has as many as any of them needs."""
+    together, those that begin with older rules, have a bridge or shards, or move brokers by
+    themselves. Not `by_brokers`: every cluster has as many as any of them needs."""
 
     def size(scenario: Scenario) -> tuple[int, ...]:
         needs = scenario.needs
         brokers = needs.brokers if by_brokers else 0
-        return (needs.has_older_rules, needs.shards, needs.has_moving_brokers, brokers)
+        alone = (needs.has_older_rules, needs.has_bridge, needs.has_moving_brokers)
+        return (*alone, needs.shards, brokers)
 
     def wishes(scenario: Scenario) -> tuple[tuple[int, ...], bool, bool, bool]:
         needs = scenario.needs

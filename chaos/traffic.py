@@ -6,7 +6,7 @@ transactions go to one client, which sends nothing else, so that slow ones delay
 Each client is one thread that does nothing else: what it looks up and encodes was made before. It
 does not wait for acknowledgements. How far behind its times it was is in `behind_ms`. It uses
 nothing of delayd's. Errors of records and of transactions are noted in the history and not raised:
-brokers may die.
+brokers may die. Of events nothing is noted: what is in their topic counts.
 
 Invariant: producers are idempotent, so that requests about one id keep their order; each user
 transaction goes through a producer of its own kind.
@@ -142,6 +142,10 @@ class ConfluentSender(_Sender):
     def _send(
         self, producer: Producer, planned: Planned, transaction: int = NO_TRANSACTION
     ) -> None:
+        if planned.topic:
+            producer.produce(planned.topic, planned.value, planned.key)
+            self._note_sent(planned)
+            return
         number = self._history.sent(self._client, planned.key, planned.value, transaction)
 
         def note(error: KafkaError | None, message: Message) -> None:
@@ -195,6 +199,10 @@ class KafkaPythonSender(_Sender):
 
     def _send(self, planned: Planned) -> None:
         history = self._history
+        if planned.topic:
+            self._producer.send(planned.topic, planned.value, planned.key)
+            self._note_sent(planned)
+            return
         number = history.sent(self._client, planned.key, planned.value)
         future = self._producer.send(
             self._buffer, planned.value, planned.key, headers=list(planned.headers)

@@ -10,12 +10,15 @@ Not here: what must become of them. The judge finds that in the log itself, exce
 Invariant: the same seed makes the same plan.
 """
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
+
+from chaos.asked import spread_ms
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -38,6 +41,8 @@ class Planned(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    topic: str = ""
+    """Of an event: where it goes. Requests go to the buffer."""
 
 
 class PlannedTransaction(NamedTuple):
@@ -76,6 +81,12 @@ class Scene:
     """The part of the spread in which messages for `never` are due."""
     retried_for_ms: int = 12_000
     """How long after its due time a message for `never` may be cancelled."""
+    held: str = ""
+    """A target that is paused meanwhile."""
+    limited: str = ""
+    """A target for which few may be pending."""
+    events: str = ""
+    """The topic whose events cancel messages."""
 
 
 SHARES: Final[Mapping[str, int]] = {
@@ -105,6 +116,21 @@ CHAOS_SHARES: Final[Mapping[str, int]] = {
 }
 """The same, and some that are scheduled at the beginning, some that are pending at the end, and
 some that are due by the clock of a zone."""
+
+VARIED_SHARES: Final[Mapping[str, int]] = {
+    **CHAOS_SHARES,
+    "recurring": 4,
+    "in_window": 10,
+    "by_event": 8,
+    "held": 8,
+    "limited": 1,
+}
+"""The same, and some that need more of a cluster: series, windows, events that cancel, a target
+that is paused, and one that is limited."""
+
+LIMITED_BURST: Final = 15
+LIMIT: Final = 10
+"""How many may be pending for a limited target, at which so many are sent at a time."""
 
 ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
 
@@ -252,6 +278,59 @@ class _Writer:
         self.put(self.lead_ms(due_ms), id, topic=self.target(), due=shown, zone=zone)
         if id is not None and self.chance.random() < 0.5:
             self.put(self.around_ms(due_ms), id, op="cancel")
+
+    def recurring(self) -> None:
+        """Every few seconds, for some seconds; of those with an id half are cancelled meanwhile."""
+        at_ms, step_s = self.lead_ms(self.due_ms()), self.chance.choice((1, 2, 3))
+        until_ms = at_ms + self.chance.randrange(4_000, 12_000)
+        catchup = self.chance.choice(("once", "all"))
+        asks = {"topic": self.target(), "cron": f"*/{step_s} * * * * *", "until": until_ms}
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        self.put(at_ms, id, **asks, catchup=catchup, **self.group_of(id))
+        if id is not None and self.chance.random() < 0.5:
+            self.put(at_ms + self.chance.randrange(1_000, 9_000), id, op="cancel")
+
+    def in_window(self) -> None:
+        """Spread from its due time on; of those with an id half are cancelled about when it is to
+        go out."""
+        due_ms, window_ms = self.due_ms(), self.chance.choice((1, 500, 2_000, 5_000))
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        asks = {"topic": self.target(), "due": due_ms, "window": f"{window_ms}ms"}
+        self.put(self.lead_ms(due_ms), id, **asks, **self.group_of(id))
+        if id is not None and self.chance.random() < 0.5:
+            self.put(self.around_ms(spread_ms(due_ms, window_ms, id)), id, op="cancel")
+
+    def group_of(self, id: str | None) -> dict[str, object]:
+        """What has an id may have a group."""
+        return {} if id is None else {"group": f"group-{self.written % 3}"}
+
+    def by_event(self) -> None:
+        """Named, and an event about it, early or about when it is due; some are of no account."""
+        id, due_ms = self.named()
+        early_ms = due_ms - self.chance.randrange(100, LEAD_MS)
+        at_ms = self.chance.choice((self.around_ms(due_ms), early_ms))
+        status = "paid" if self.chance.random() < 0.8 else "open"
+        self.written += 1
+        event = {"order": {"id": id}, "status": status, "number": self.written}
+        value = json.dumps(event).encode()
+        self.plan.append(Planned(at_ms, id.encode(), value, (), self.scene.events))
+
+    def held(self) -> None:
+        """For a target that is paused at times; of those with an id half are cancelled, some while
+        they wait."""
+        due_ms = self.due_ms()
+        id = self.new_id() if self.chance.random() < 0.5 else None
+        self.put(self.lead_ms(due_ms), id, topic=self.scene.held, due=due_ms)
+        if id is not None and self.chance.random() < 0.5:
+            self.put(self.around_ms(due_ms) + self.chance.randrange(5_000), id, op="cancel")
+
+    def limited(self) -> None:
+        """More at a time than may be pending."""
+        due_ms = self.due_ms()
+        at_ms = self.lead_ms(due_ms)
+        for number in range(LIMITED_BURST):
+            asks = {"topic": self.scene.limited, "due": due_ms + number}
+            self.put(at_ms + 10 * number, None, **asks)
 
     def bad(self) -> None:
         at_ms, topic = self.due_ms(), self.target()

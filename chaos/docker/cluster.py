@@ -129,6 +129,9 @@ class DockerCluster:
         self._engine.remove(twin)
         del self._parts[twin]
 
+    def command(self, *arguments: str) -> int:
+        raise BackendError(f"nobody gives orders to clusters of containers: {arguments}")
+
     def start_resharding(self, shards: int) -> Callable[[float], int]:
         raise BackendError(f"clusters of containers do not get {shards} shards")
 

@@ -35,6 +35,7 @@ from delayd.dev.startup import start_planned
 from delayd.dev.supervision import environment_for, start_part
 
 RETRY_DELAYS_MS: Final = (1_000, 2_000, 3_000)
+COMMAND_TIMEOUT_S: Final = 120.0
 OLDER_RULES: Final = 3
 """The rules version before the newest."""
 
@@ -156,6 +157,20 @@ class ProcessCluster:
             self.kill(twin)
         state = self._state()
         self._folder.save(State(tuple(part for part in state.parts if part.name != twin)))
+
+    def command(self, *arguments: str) -> int:
+        folder = self._folder.path
+        command = (sys.executable, "-m", "delayd.commands.cli", *arguments)
+        options = ("--bootstrap", self.bootstrap, "--cluster", CLUSTER_NAME)
+        told = {"PYTHONPATH": str(ROOT), "DELAYD_CLUSTER_KEY": self._cluster.cluster_key}
+        with (folder / "logs" / "operator.log").open("ab") as log:
+            env = environment_for(told, folder)
+            try:
+                return subprocess.run(
+                    (*command, *options), env=env, stdout=log, stderr=log, timeout=COMMAND_TIMEOUT_S
+                ).returncode
+            except subprocess.TimeoutExpired as error:
+                raise BackendError(f"it did not end: {' '.join(arguments)}") from error
 
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
         folder, state = self._folder.path, self._state()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from chaos.bridges import EVENTS, RULE
 from chaos.network import ETCD, KAFKA, Wire
 from chaos.processes import harm
 from chaos.processes.addresses import BrokerAddresses
@@ -64,6 +65,8 @@ class Plan:
             "kafka": FEW_FETCHES,
             "node": called or name,
         }
+        if self.needs.has_bridge:
+            settings["cancel_on"] = [{"topic": EVENTS, **RULE}]
         if self.needs.has_small_disks:
             data = data / "wheel"
             harm.mount_disk(data.parent)

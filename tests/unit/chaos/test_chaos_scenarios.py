@@ -19,7 +19,8 @@ from chaos.faults import Fault, Kind, Striker, Victim
 from chaos.history import now_ms
 from chaos.network import CUT, ETCD, FAIR, Weather
 from chaos.processes.clocked_node import write_clock, wrong_ms
-from chaos.scenario import Load, timed, with_shards
+from chaos.scenario import DOCKER, PROCESSES, Load, lacking, timed, with_shards
+from chaos.stage_run import staged
 from chaos.traffic import divided
 from chaos.workload import CHAOS_SHARES, EXPECT, Planned, PlannedTransaction, Scene, mixture
 
@@ -171,6 +172,13 @@ def test_clusters_begin_with_as_many_shards_as_are_asked_for_unless_these_are_ch
     assert with_shards(known["kill-master"], 4).needs.shards == 4
     assert with_shards(known["kill-shard-leader"], 2).needs.shards == 2
     assert with_shards(known["reshard"], 2) == known["reshard"]
+
+
+def test_what_is_varied_has_a_bridge_and_a_cluster_of_its_own() -> None:
+    known = scenarios(SEED)
+    assert known["everything"].needs.has_bridge and not known["kill-master"].needs.has_bridge
+    assert lacking(known["everything"], DOCKER) and not lacking(known["everything"], PROCESSES)
+    assert len(staged([known["everything"], known["kill-master"]])) == 2
 
 
 def test_a_cut_and_a_wrong_clock_are_mended() -> None:
