@@ -128,9 +128,11 @@ VARIED_SHARES: Final[Mapping[str, int]] = {
 """The same, and some that need more of a cluster: series, windows, events that cancel, a target
 that is paused, and one that is limited."""
 
-LIMITED_BURST: Final = 15
+LIMITED_BURST: Final = 30
+LIMITED_EVERY_MS: Final = 40
 LIMIT: Final = 10
-"""How many may be pending for a limited target, at which so many are sent at a time."""
+"""How many may be pending for a limited target. So many more are sent at it, one after the other:
+some come before the step that counts them."""
 
 ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe")
 
@@ -325,12 +327,12 @@ class _Writer:
             self.put(self.around_ms(due_ms) + self.chance.randrange(5_000), id, op="cancel")
 
     def limited(self) -> None:
-        """More at a time than may be pending."""
+        """More than may be pending, within a second."""
         due_ms = self.due_ms()
         at_ms = self.lead_ms(due_ms)
         for number in range(LIMITED_BURST):
             asks = {"topic": self.scene.limited, "due": due_ms + number}
-            self.put(at_ms + 10 * number, None, **asks)
+            self.put(at_ms + LIMITED_EVERY_MS * number, None, **asks)
 
     def bad(self) -> None:
         at_ms, topic = self.due_ms(), self.target()
