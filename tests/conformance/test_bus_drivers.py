@@ -1,20 +1,23 @@
 """What only real brokers can be asked, of each driver: threads, silence, poison, codecs."""
 
-import gc
 import logging
-import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import test_bus_desk
 from confluent_kafka import TopicPartition
+from giving_back import (
+    a_consumer_of_no_broker,
+    alone,
+    clients_of_a_silent_broker,
+    clients_that_were_never_used,
+    clients_that_work,
+)
 from test_bus_desk import (
     DRIVERS,
-    POLL_MS,
     RECORD_BYTES_MAX,
     TIMEOUT_MS,
     Desk,
@@ -34,53 +37,29 @@ from delayd.errors import (
     BufferPositionError,
     ConsumerError,
     FencedError,
-    KafkaUnreachableError,
     ProducerError,
 )
-from delayd.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.real
 site = test_bus_desk.real_site
 desk = test_bus_desk.desk
 
-CLOSE_MS_MAX = 2_000
-"""Much less than any time-out of a driver."""
-
 OTHERS = {name: next(other for other in DRIVERS if other != name) for name in DRIVERS}
+
+
+def name_of(site: RealSite) -> str:
+    [name] = [name for name, driver in DRIVERS.items() if isinstance(site.bus, driver)]
+    return name
 
 
 @pytest.fixture
 def other(site: RealSite, request: pytest.FixtureRequest) -> Iterator[Desk]:
     """A desk at the same brokers with the other driver, and the same transactional id."""
-    [name] = [name for name, driver in DRIVERS.items() if isinstance(site.bus, driver)]
     desk: Desk = request.getfixturevalue("desk")
-    other = Desk(RealSite(site.bootstrap, DRIVERS[OTHERS[name]]))
+    other = Desk(RealSite(site.bootstrap, DRIVERS[OTHERS[name_of(site)]]))
     other.id = desk.id
     yield other
     other.close()
-
-
-def entries(folder: str) -> int:
-    return len(list(Path(f"/proc/self/{folder}").iterdir()))
-
-
-def held() -> frozenset[tuple[str, str]]:
-    """The threads and descriptors of this process: by what they are, not how many. Clients of
-    other tests may still be on their way out, which must neither hide a leak nor look like one."""
-    found = {("task", thread.name) for thread in Path("/proc/self/task").iterdir()}
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists them
-            found.add((descriptor.name, str(descriptor.readlink())))
-    return frozenset(found)
-
-
-def all_is_given_back(before: frozenset[tuple[str, str]]) -> None:
-    """Wait until nothing is held that was not before; say what is."""
-    try:
-        eventually(lambda: held() <= before, "all is given back")
-    except AssertionError as error:
-        threads = [thread.name for thread in threading.enumerate()]
-        raise AssertionError(f"{error}: {sorted(held() - before)} beside {threads}") from error
 
 
 class RawName(str):
@@ -191,59 +170,16 @@ def test_a_successor_with_another_driver_fences(desk: Desk, other: Desk) -> None
 
 
 def test_closing_gives_every_thread_and_descriptor_back(desk: Desk, site: RealSite) -> None:
-    topic = desk.topic()
-    desk.cluster.close()  # A client that stays may connect to another broker meanwhile.
-    before = held()
-    consumer = site.bus.consumer(topic)
-    for _ in range(3):
-        consumer.assign({0: Position(0)})
-        consumer.poll(10, 100)
-    producer = site.bus.transactional_producer(desk.id)
-    producer.init_transactions(TIMEOUT_MS)
-    producer.begin()
-    for _ in range(100):
-        send(producer, topic, b"x", on_ack=lambda ack: None)
-    cluster = site.bus.cluster()
-    cluster.broker_count(TIMEOUT_MS)
-    assert {name for name, _ in held() - before} >= {"task"}
-    for client in (consumer, producer, cluster):
-        client.close()
-        client.close()
-    all_is_given_back(before)
+    alone(clients_that_work, name_of(site), site.bootstrap, desk.topic(), desk.id)
 
 
 def test_clients_that_were_never_used_are_closed_too(site: RealSite) -> None:
-    before = held()
-    site.bus.transactional_producer("never").close()
-    site.bus.consumer("never").close()
-    site.bus.cluster().close()
-    all_is_given_back(before)
+    alone(clients_that_were_never_used, name_of(site), site.bootstrap)
 
 
-@pytest.fixture
-def silent_address() -> Iterator[str]:
+def test_a_broker_that_never_answers_holds_nobody(site: RealSite) -> None:
     with silent_broker() as (address, _):
-        yield address
-
-
-def test_a_broker_that_never_answers_holds_nobody(site: RealSite, silent_address: str) -> None:
-    bus = site.other_bus(silent_address)
-    clock = SystemClock()
-    before_threads, before_ms = entries("task"), clock.monotonic_ms()
-    cluster, consumer = bus.cluster(), bus.consumer("any")
-    producer = bus.transactional_producer("held")
-    with closing(cluster), closing(consumer), closing(producer):
-        consumer.assign({0: Position(0)})
-        with pytest.raises(KafkaUnreachableError):
-            cluster.describe(["any"], 300)
-        with pytest.raises(ProducerError):
-            producer.init_transactions(300)
-        assert consumer.poll(10, 300) == []
-    assert clock.monotonic_ms() - before_ms < 900 + CLOSE_MS_MAX
-    deadline_ms = clock.monotonic_ms() + CLOSE_MS_MAX
-    while entries("task") > before_threads:
-        assert clock.monotonic_ms() < deadline_ms, "a thread outlives its client"
-        threading.Event().wait(0.01)
+        alone(clients_of_a_silent_broker, name_of(site), address)
 
 
 @pytest.fixture
@@ -361,19 +297,7 @@ def test_every_codec_is_written_by_each_driver_and_read_by_both(
 
 
 def test_an_unreachable_broker_costs_no_descriptors(site: RealSite) -> None:
-    consumer = site.unreachable_bus().consumer("any")
-    with closing(consumer):
-        consumer.assign({0: Position(0)})
-        consumer.poll(1, POLL_MS)
-        gc.collect()
-        gc.disable()
-        try:
-            before = entries("fd")
-            for _ in range(40):
-                consumer.poll(1, POLL_MS)
-            assert entries("fd") <= before + 2, "one may be on its way"
-        finally:
-            gc.enable()
+    alone(a_consumer_of_no_broker, name_of(site))
 
 
 def test_a_client_that_fetches_no_more_is_replaced(desk: Desk) -> None:
