@@ -5,15 +5,16 @@ commands. Only committed records are ever seen. A record under another key than 
 frontier, whoever wrote it: it is counted, logged and skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import structlog
 
-from delayd.bus import Ack, Bus, Position, Producer, Record
+from delayd.bus import Ack, Bus, Position, Producer, Record, TransactionalProducer
 from delayd.errors import (
     BufferPositionError,
+    FencedError,
     FrontierError,
     KafkaUnreachableError,
     ShardsChangedError,
@@ -100,6 +101,23 @@ def send_frontiers(
         producer.send(topic, key=key, value=value, headers=[], partition=shard, on_ack=note)
     producer.flush(timeout_ms)
     return landed
+
+
+def commit_frontiers(
+    producer: TransactionalProducer,
+    topic: str,
+    records: Sequence[FrontierRecord],
+    read_to: Mapping[int, int],
+    timeout_ms: int,
+) -> None:
+    """Write frontier records in one transaction, each where the read of its shard ended: else the
+    read was stale, and FencedError is raised as if a master had written. Raises ProducerError."""
+    producer.begin()
+    landed = send_frontiers(producer, topic, records, timeout_ms)
+    wanted = {shard: read_to[shard] for shard in landed}
+    if landed != wanted:
+        raise FencedError(f"{topic} was read up to {wanted}, and goes on to {landed}")
+    producer.commit(timeout_ms)
 
 
 class FrontierLog:

@@ -15,7 +15,7 @@ with whichever number is asked for next, that of before too.
 Source: docs/design/shards.md, "More or fewer".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ from threading import Event
 from typing import Final, TypeVar
 
 from delayd.bus import Bus, TransactionalProducer
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, send_frontiers
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, commit_frontiers
 from delayd.cluster.topics import transactional_id
 from delayd.errors import FencedError, FrontierError, ReshardError
 from delayd.runtime.clock import Clock
@@ -198,7 +198,7 @@ class Resharding:
             if _newest(found).settings.shards != before:
                 raise _OtherShardsError
             if (record := following(_newest(found))) is not None:
-                self._write(producer, [record], [found.read_to])
+                self._write(producer, [record], [found])
 
     def _reshard(self, before: int, shards: int) -> Settings:
         """Write the first records of all new shards, once all of before are closed."""
@@ -211,7 +211,7 @@ class Resharding:
             can_be = can_become(parts, shards)
             others = {e.shard: e.newest.record for e in logs[before:] if e.newest is not None}
             records = resharded(parts, shards if can_be else before, others, OWNER)
-            self._write(producer, records, [each.read_to for each in logs[: len(records)]])
+            self._write(producer, records, logs)
         if not can_be:
             raise ReshardError(
                 f"the {before} shards did not stand together when they were closed",
@@ -253,17 +253,11 @@ class Resharding:
         self,
         producer: TransactionalProducer,
         records: Sequence[FrontierRecord],
-        ends: Sequence[int],
+        logs: Iterable[FrontierLog],
     ) -> None:
-        """Write records in one transaction, each where the read of its partition ended: else the
-        read was stale, and FencedError is raised as if a master had written."""
-        topic = self.settings.frontier.name
-        producer.begin()
-        landed = send_frontiers(producer, topic, records, self.timeout_ms)
-        wanted = {r.frontier.shard: end for r, end in zip(records, ends, strict=True)}
-        if landed != wanted:
-            raise FencedError(f"{topic} was read up to {wanted}, and goes on to {landed}")
-        producer.commit(self.timeout_ms)
+        """Write records in one transaction behind what these have read."""
+        topic, read_to = self.settings.frontier.name, {log.shard: log.read_to for log in logs}
+        commit_frontiers(producer, topic, records, read_to, self.timeout_ms)
 
 
 def _is_closed_of(record: FrontierRecord, shards: int) -> bool:

@@ -6,7 +6,7 @@ Source: docs/design/lost-markers.md, "A change of all shards".
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from topics_read import read_until
 from chaos.rehearsals.lost_markers import lose_tail
 from delayd.bus import TransactionalProducer
 from delayd.bus.confluent import ConfluentBus
-from delayd.cluster.frontier_log import SeenFrontier, send_frontiers
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, send_frontiers
 from delayd.cluster.resharding import Resharding
 from delayd.cluster.topics import load_settings, transactional_id
 from delayd.dev.cluster import LocalCluster
@@ -62,10 +62,10 @@ class _Mortal(Resharding):
         self,
         producer: TransactionalProducer,
         records: Sequence[FrontierRecord],
-        ends: Sequence[int],
+        logs: Iterable[FrontierLog],
     ) -> None:
         if len(records) == 1:
-            Resharding._write(self, producer, records, ends)
+            Resharding._write(self, producer, records, logs)
             return
         producer.begin()
         send_frontiers(producer, self.settings.frontier.name, records, self.timeout_ms)

@@ -27,7 +27,7 @@ import structlog
 
 from delayd.bus import Bus, TransactionalProducer
 from delayd.bus.reading import read_between
-from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, joint_seen, send_frontiers
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier, commit_frontiers, joint_seen
 from delayd.cluster.resharding import OWNER as SHARDS_OWNER
 from delayd.cluster.resharding import Resharding
 from delayd.cluster.topics import transactional_id
@@ -165,24 +165,17 @@ class OldCluster:
             self._write([_moved(part, moved) for part in parts])
         except FencedError as error:
             raise MoveError(
-                "a node of the old cluster took over meanwhile",
+                f"a node of the old cluster took over meanwhile: {error.message}",
                 remedy="stop all nodes of the old cluster, then run this again: nothing was moved",
             ) from error
 
     def _write(self, records: Sequence[FrontierRecord]) -> None:
         """Write behind what `last` has read, in one transaction. Raises FencedError if somebody has
-        taken the id since `fence`, MoveError if the read was stale, and other ProducerErrors."""
+        taken the id since `fence`, or the read was stale, and other ProducerErrors."""
         assert self._producer is not None, "fence comes first"
         topic = self._settings.frontier.name
-        read_to = {each.shard: each.read_to for each in self._logs[: len(records)]}
-        self._producer.begin()
-        landed = send_frontiers(self._producer, topic, records, self._timeout_ms)
-        if landed != read_to:
-            raise MoveError(
-                f"{topic} was read up to offsets {read_to}, and goes on to {landed}",
-                remedy="stop the nodes of the old cluster, then run this again: nothing was moved",
-            )
-        self._producer.commit(self._timeout_ms)
+        read_to = {each.shard: each.read_to for each in self._logs}
+        commit_frontiers(self._producer, topic, records, read_to, self._timeout_ms)
 
     def _take_id(self) -> None:
         if self._producer is not None:
