@@ -11,6 +11,7 @@ from checked_out import commit, revision
 from long_tests import long_ones
 from simulated.run import Run
 from simulated.world import World
+from simulation_checker import Checker
 from structlog.testing import capture_logs
 
 from replication.settings import EXACTLY_ONCE
@@ -47,6 +48,21 @@ def played(seed: int, directory: Path, guarantee: str = EXACTLY_ONCE) -> World:
         world = World(seed, directory, kinds=(), guarantee=guarantee)
         world.run()
     return world
+
+
+def judged(seed: int, directory: Path, **choices: Any) -> tuple[World, Checker]:
+    """Play a world to its end, and judge it; return it, closed, and its judge. `choices`: of
+    World."""
+    world = World(seed, directory, **choices)
+    try:
+        with capture_logs():
+            world.run()
+        judge = world.judge()
+        judge.check()
+    finally:
+        world.close()
+    assert isinstance(judge, Checker)
+    return world, judge
 
 
 @contextmanager

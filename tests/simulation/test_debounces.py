@@ -7,9 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from simulated.world import World
+from seeded_tests import judged
 from simulation_checker import Checker
-from structlog.testing import capture_logs
 from wishes_checker import LATER
 
 SEEDS = range(1, 7)
@@ -17,15 +16,7 @@ SEEDS = range(1, 7)
 
 def seen_in(seed: int, folder: Path) -> Counter[str]:
     """Play a seed to its end, and judge it; return what became of debounces."""
-    world = World(seed, folder, debounces=True)
-    try:
-        with capture_logs():
-            world.run()
-        judge = world.judge()
-        judge.check()
-    finally:
-        world.close()
-    assert isinstance(judge, Checker)
+    _, judge = judged(seed, folder, debounces=True)
     return seen_by(judge)
 
 

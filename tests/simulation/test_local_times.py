@@ -7,9 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from simulated.world import World
-from simulation_checker import Checker
-from structlog.testing import capture_logs
+from seeded_tests import judged
 
 from delayd.node.delivery import local_step
 from delayd.request.recurrence.local_times import resolved_ms
@@ -27,15 +25,7 @@ def again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def seen_in(seed: int, folder: Path) -> Counter[str]:
     """Play a seed to its end, and judge it; return what became of local times."""
-    world = World(seed, folder)
-    try:
-        with capture_logs():
-            world.run()
-        judge = world.judge()
-        judge.check()
-    finally:
-        world.close()
-    assert isinstance(judge, Checker)
+    _, judge = judged(seed, folder)
     return judge.local.seen
 
 

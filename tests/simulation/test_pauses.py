@@ -7,12 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from seeded_tests import parametrize_seeds, well
+from seeded_tests import judged, parametrize_seeds, well
 from simulated.pausing import FORGED, PAUSE, RESUME
 from simulated.run import simulate
-from simulated.world import World
-from simulation_checker import Checker
-from structlog.testing import capture_logs
 
 from replication.settings import AT_LEAST_ONCE, EXACTLY_ONCE
 
@@ -47,15 +44,7 @@ def test_pauses_are_renewed_resumed_forged_and_handed_on(guarantee: str) -> None
 def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
     seen = Counter[str]()
     for seed in range(8, 20):
-        world = World(seed, tmp_path / str(seed), pauses=True)
-        try:
-            with capture_logs():
-                world.run()
-            judge = world.judge()
-            judge.check()
-        finally:
-            world.close()
-        assert isinstance(judge, Checker)
+        _, judge = judged(seed, tmp_path / str(seed), pauses=True)
         seen += judge.pauses.seen
     for what in ("paused", "renewed", "resumed", "ended", "handed on"):
         assert seen[what] > 1, seen

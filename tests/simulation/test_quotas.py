@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seeded_tests import parametrize_seeds, well
+from seeded_tests import judged, parametrize_seeds, well
 from simulated.limiting import FORGED, LIMIT, UNLIMIT
 from simulated.run import simulate
-from simulated.world import World
-from simulation_checker import Checker
-from structlog.testing import capture_logs
 
 FRESH_SEEDS = 1
 FIXED_SEEDS = 2
@@ -44,17 +41,9 @@ def test_what_the_seeds_are_for_is_met(tmp_path: Path) -> None:
     """A simulation in which nothing is refused proves nothing."""
     seen, faults = Counter[str](), Counter[str]()
     # Without faults a term lasts for long enough to count all that a rate counts.
-    for number, seed in enumerate((1, 2, *range(2, 8))):
-        kinds: dict[str, Any] = {"kinds": ()} if number < 2 else {}
-        world = World(seed, tmp_path / str(number), quotas=True, **kinds)
-        try:
-            with capture_logs():
-                world.run()
-            judge = world.judge()
-            judge.check()
-        finally:
-            world.close()
-        assert isinstance(judge, Checker)
+    calm: list[tuple[int, dict[str, Any]]] = [(seed, {"kinds": ()}) for seed in (1, 2)]
+    for number, (seed, kinds) in enumerate((*calm, *((seed, {}) for seed in range(2, 8)))):
+        world, judge = judged(seed, tmp_path / str(number), quotas=True, **kinds)
         seen += judge.quotas.seen
         faults += world.weather.faults
     wanted = ("set", "cleared", "filled", "too fast", "opened", "refused", "counted", "handed on")
@@ -69,15 +58,8 @@ def test_what_the_seeds_with_shards_are_for_is_met(tmp_path: Path) -> None:
     """Limits go along with shards, and masters count alike what is far away."""
     seen = Counter[str]()
     for number, (seed, shards) in enumerate(((40, 2), (41, 2), (110, 4), (211, 4))):
-        world = World(seed, tmp_path / str(number), quotas=True, shards=shards, reshards=True)
-        try:
-            with capture_logs():
-                world.run()
-            judge = world.judge()
-            judge.check()
-        finally:
-            world.close()
-        assert isinstance(judge, Checker)
+        there = tmp_path / str(number)
+        _, judge = judged(seed, there, quotas=True, shards=shards, reshards=True)
         seen += judge.quotas.seen
     for what in ("filled", "too fast", "opened", "refused", "counted", "resharded", "alike"):
         assert seen[what] > 3, seen

@@ -7,24 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from simulated.world import World
-from simulation_checker import Checker
-from structlog.testing import capture_logs
+from seeded_tests import judged
 
 SEEDS = (*range(1, 6), 18, 20, 21)
 
 
 def seen_in(seed: int, folder: Path) -> Counter[str]:
     """Play a seed to its end, and judge it; return what became of reschedules."""
-    world = World(seed, folder, moves=True)
-    try:
-        with capture_logs():
-            world.run()
-        judge = world.judge()
-        judge.check()
-    finally:
-        world.close()
-    assert isinstance(judge, Checker)
+    _, judge = judged(seed, folder, moves=True)
     return judge.moves.seen
 
 

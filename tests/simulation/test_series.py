@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulated.world import World
-from simulation_checker import Checker
-from structlog.testing import capture_logs
+from seeded_tests import judged
 
 from delayd.node.delivery import series_step
 from delayd.node.delivery.step_writer import StepWriter
@@ -24,15 +22,7 @@ SECOND_MS = 1_000
 
 def seen_in(seed: int, folder: Path) -> Counter[str]:
     """Play a seed to its end, and judge it; return what became of series."""
-    world = World(seed, folder)
-    try:
-        with capture_logs():
-            world.run()
-        judge = world.judge()
-        judge.check()
-    finally:
-        world.close()
-    assert isinstance(judge, Checker)
+    _, judge = judged(seed, folder)
     return judge.series.seen + Counter(cut=len(judge.series.cut))
 
 
