@@ -113,7 +113,7 @@ class Quota(NamedTuple):
     over: int = 0
     """The limits that it is over; 0 while it is open."""
     at_ms: int = 0
-    """When the last order about the topic was given."""
+    """When the last order about the topic was given, if there are several shards; else 0."""
 
     @property
     def taken_max(self) -> int:
@@ -192,21 +192,24 @@ def over_of(quota: Quota) -> int:
     return over
 
 
-def obey(quotas: Mapping[str, Quota], order: QuotaOrder, offset: int) -> dict[str, Quota]:
-    """Return the quotas after a step has passed an order, which stands at this offset. One about
-    one topic more than QUOTAS_MAX changes nothing. A full topic's gates, which name its limits, are
-    to be written anew if those change."""
+def obey(
+    quotas: Mapping[str, Quota], order: QuotaOrder, offset: int, shards: int
+) -> dict[str, Quota]:
+    """Return the quotas of one of so many shards after a step has passed an order, which stands at
+    this offset. One about one topic more than QUOTAS_MAX changes nothing. A full topic's gates,
+    which name its limits, are to be written anew if those change."""
     after, known = dict(quotas), quotas.get(order.topic)
+    at_ms = order.at_ms if shards > 1 else 0
     if order.is_end:
         after.pop(order.topic, None)
     elif known is not None:
-        limits = {"max_pending": order.max_pending, "rate": order.rate, "at_ms": order.at_ms}
-        changed = known._replace(**limits, offset=offset)
+        limits = {"max_pending": order.max_pending, "rate": order.rate}
+        changed = known._replace(**limits, offset=offset, at_ms=at_ms)
         is_same = changed.shut == known.shut
         after[order.topic] = changed if is_same else changed._replace(written_ms=0)
     elif len(quotas) < QUOTAS_MAX:
         limits_of = order.max_pending, 0, offset, 0, 0, order.rate
-        after[order.topic] = Quota(*limits_of, at_ms=order.at_ms)
+        after[order.topic] = Quota(*limits_of, at_ms=at_ms)
     return after
 
 
@@ -227,11 +230,12 @@ def joint_quota(quotas: Sequence[Quota]) -> Quota:
     )
 
 
-def unsure_quota(quotas: Sequence[Quota]) -> Quota:
-    """Return the quota of a topic with which a new shard begins, from those of the shards that it
-    goes on from. Full in one and open in another is full, and the first step that counts says in
-    each partition what it is: with no gate that is known, one is due."""
-    return joint_quota(quotas)._replace(offset=-1, written_ms=0)
+def unsure_quota(quotas: Sequence[Quota], shards: int) -> Quota:
+    """Return the quota of a topic with which one of so many new shards begins, from those of the
+    shards that it goes on from. Full in one and open in another is full, and the first step that
+    counts says in each partition what it is: with no gate that is known, one is due."""
+    joint = joint_quota(quotas)._replace(offset=-1, written_ms=0)
+    return joint if shards > 1 else joint._replace(at_ms=0)
 
 
 def full_after(full: Full, partition: int, gate: Gate) -> Full:
@@ -267,10 +271,13 @@ class Quotas:
     """The quotas of one mastership, from the last committed frontier record on. Its methods change
     them: if the step is not committed, they are thrown away with it."""
 
-    def __init__(self, quotas: Mapping[str, Quota], *, repeats: bool = False) -> None:
-        """`quotas`: the predecessor's. `repeats`: it may have written gates in a step that does not
-        count, so all are written anew at first."""
+    def __init__(
+        self, quotas: Mapping[str, Quota], *, shards: int = 1, repeats: bool = False
+    ) -> None:
+        """`quotas`: the predecessor's. `shards`: how many there are. `repeats`: the predecessor may
+        have written gates in a step that does not count, so all are written anew at first."""
         self._quotas = dict(quotas)
+        self._shards = shards
         self._is_unsure = repeats
 
     @property
@@ -310,7 +317,7 @@ class Quotas:
         quota any more is open, whatever the log says of it: a gate may be there that no step knows,
         such as a copy."""
         before = self._quotas.get(order.topic)
-        self._quotas = obey(self._quotas, order, offset)
+        self._quotas = obey(self._quotas, order, offset, self._shards)
         if before is None or order.topic in self._quotas:
             return []
         return [Gate(order.topic, now_ms, 0, before.pending, 0, before.taken)]

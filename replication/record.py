@@ -28,7 +28,8 @@ One JSON object in UTF-8, key `shard-<n>`:
     holds       {"<topic>": [since_ms, until_ms, rate, offset]} of topics that are paused, or were
                 (`replication.holds`); absent where there is none
     quotas      {"<topic>": [max_pending, pending, offset, full_ms, written_ms, rate, taken, over,
-                at_ms]} of topics that have one (`replication.quotas`); absent where there is none
+                at_ms]} of topics that have one (`replication.quotas`), without at_ms where it is 0;
+                absent where there is none
     last_steps  [[term, step, now_ms, delivered, digest]...] of a joint record: what the newest
                 record of each shard says of its step; absent where there is one shard
     rest_ms     no step passes this time: shards come to rest (`replication.resharding`); absent
@@ -220,7 +221,7 @@ def encode(record: FrontierRecord) -> bytes:
     if record.holds:
         fields["holds"] = record.holds
     if record.quotas:
-        fields["quotas"] = record.quotas
+        fields["quotas"] = {topic: _numbers(quota) for topic, quota in record.quotas.items()}
     if record.last_steps:
         fields["last_steps"] = record.last_steps
     if record.rest_ms:
@@ -299,6 +300,11 @@ def _frontier(fields: Mapping[str, Any], settings: Settings) -> Frontier:
         step=_whole(fields["step"]),
         shards=settings.shards,
     )
+
+
+def _numbers(quota: Quota) -> tuple[int, ...]:
+    """Return the numbers of a quota as the record has them: without a time that is 0."""
+    return quota if quota.at_ms else quota[:-1]
 
 
 def _of_topics(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,13 @@ Source: docs/design/shards.md, "More or fewer".
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from replication.frontier import Frontier, begin_term
 from replication.holds import Hold
 from replication.now import MS_NS
-from replication.quotas import unsure_quota
+from replication.quotas import Quota, unsure_quota
 from replication.rank import Rank
 from replication.record import FrontierRecord, StepCounts
 from replication.settings import Settings, shards_problem
@@ -184,8 +185,16 @@ def _first(
             if frontier.owns(barrier.partition)
         ),
         holds=_holds(sources, shard // len(parts), max(1, shards // len(parts))),
-        quotas=joint_quotas(sources, unsure_quota),
+        quotas=_quotas(sources, shards, is_same=shards == len(parts)),
     )
+
+
+def _quotas(sources: Sequence[FrontierRecord], shards: int, *, is_same: bool) -> dict[str, Quota]:
+    """Return the quotas of one of so many shards. If there were as many before, they are its
+    own."""
+    if is_same:
+        return dict(sources[0].quotas)
+    return joint_quotas(sources, partial(unsure_quota, shards=shards))
 
 
 def _last(record: FrontierRecord, shards: int, owner: str) -> FrontierRecord:

@@ -19,10 +19,15 @@ from delayd.cluster.ordering import Cluster
 from delayd.errors import QuotaError
 from delayd.request.quotas import problem_of, quota_record
 from replication.quotas import PENDING, QUOTAS_MAX, RATE, Quota, QuotaOrder
+from replication.rank import lane_of
 from replication.rules import knows_quotas
 
 NEAR_SHARE: Final = 0.8
 """Of a limit, from which on a topic is called nearly full."""
+
+LAG_MS: Final = 10_000
+"""How far behind the others a shard is called lagging: masters that have nothing to do make a step
+each second."""
 
 _NAMES: Final = {PENDING: "pending", RATE: "rate"}
 """Of the limit by which requests are refused."""
@@ -93,6 +98,17 @@ def torn_limits(seen: SeenFrontier) -> list[str]:
     ]
     topics = sorted({topic for limits in of_shards for topic in limits})
     return [topic for topic in topics if len({limits.get(topic) for limits in of_shards}) > 1]
+
+
+def lagging_shards(seen: SeenFrontier, topic: str) -> list[int]:
+    """Return the shards whose lane of a topic is behind the newest step of all: what others have
+    delivered meanwhile counts as pending for it."""
+    now_ms, lane = seen.record.now_ms, lane_of(topic, seen.record.settings.lanes)
+    return [
+        shard
+        for shard, part in enumerate(seen.parts)
+        if part.record.frontier.cursors[lane].due_ms < now_ms - LAG_MS
+    ]
 
 
 def limits_of(quotas: Mapping[str, Quota]) -> list[dict[str, Any]]:

@@ -150,8 +150,13 @@ def test_quotas_that_are_not_as_ordered_or_counted_are_found(
     assert any(text in row.reason for row in found), found
 
 
-def test_a_quota_that_is_none_is_broken(tables: Tables) -> None:
-    found = changed(tables, lambda fields: fields["quotas"]["orders"].append(1), True)
+@pytest.mark.parametrize(
+    "change", [lambda numbers: numbers.append(0), lambda numbers: numbers.pop()]
+)
+def test_a_quota_that_is_none_is_broken(
+    tables: Tables, change: Callable[[list[int]], object]
+) -> None:
+    found = changed(tables, lambda fields: change(fields["quotas"]["orders"]), True)
     assert [row.fault for row in found] == ["frontier-broken"]
     assert "its quotas are none" in found[0].reason
 
@@ -197,6 +202,26 @@ def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> 
     tables = tables_of(spark, history)
     rows = frontier_of(tables, history)
     assert any("it is not in every partition" in row.reason for row in rows), rows
+
+
+def since_resharded(history: History) -> None:
+    """Let the history begin where shards at rest became one: with a record, and the first of a
+    term, that have the time of the last steps before, which wrote gates, and another count."""
+    _, at_ms, *_ = (said(history, "full/")[0].header("delayd-quota") or "").split("/")
+    its = next(n for n, e in enumerate(history.frontier) if stated(e)["now_ms"] == int(at_ms))
+    history.frontier[:] = history.frontier[its:]
+    for each in history.frontier[:2]:
+        fields = stated(each)
+        fields["now_ms"] = int(at_ms)
+        fields["quotas"]["orders"][1] += 1
+        each.value = json.dumps(fields, separators=(",", ":")).encode()
+
+
+def test_gates_of_shards_that_are_no_more_are_judged_by_no_step(spark: SparkSession) -> None:
+    history = played()
+    since_resharded(history)
+    rows = frontier_of(tables_of(spark, history), history)
+    assert [row.reason for row in rows if row.fault == "frontier-quota"] == []
 
 
 # Several shards: each master says in its own partitions what it has counted in all.

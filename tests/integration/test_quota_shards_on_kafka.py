@@ -97,6 +97,7 @@ def test_one_limit_is_kept_by_the_masters_of_all_shards(
             assert set_shards(cluster, shards) == shards
             wait_led(cluster, shards)
             check_refused(client, target, f"of-{shards}")
+            wait_for(lambda: listed(cluster)["state"] == "full", "the new masters know it")
 
         gone = taken[: len(taken) - LIMIT + FREE]
         cancel(client, gone)

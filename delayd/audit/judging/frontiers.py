@@ -52,7 +52,8 @@ _HOLDS: Final = "holds"
 _HOLD_FIELDS: Final = 4
 _QUOTAS: Final = "quotas"
 """Only there where a target has a quota."""
-_QUOTA_FIELDS: Final = 9
+_QUOTA_FIELDS: Final = 8
+"""And one more that is not 0: when its order was given."""
 _RESHARDING: Final = ("rest_ms", "resharding")
 """Only there where the number of shards is about to change."""
 _OTHER_SHARDS: Final = "it has other shards"
@@ -295,8 +296,8 @@ def _flaw(shards: int) -> Column:
     changes, has_needs = _changes(it), _has_needs(it)
     wanted = F.when(has_needs, FORMAT_WITH_NEEDS).otherwise(FORMAT)
     has_no_barrier = F.exists(it[_BARRIERS], _is_no_rank)
-    has_no_hold = _has_no_row(it[_HOLDS], _HOLD_FIELDS)
-    has_no_quota = _has_no_row(it[_QUOTAS], _QUOTA_FIELDS)
+    has_no_hold = F.exists(F.map_values(it[_HOLDS]), lambda row: _is_no_row(row, _HOLD_FIELDS))
+    has_no_quota = F.exists(F.map_values(it[_QUOTAS]), _is_no_quota)
     queues = F.map_values(it[_SMOOTHING])
     are_queues = F.forall(queues, lambda fields: F.size(fields) == _SMOOTHING_FIELDS)
     has_queues = is_true(are_queues & (F.size(queues) > 0))
@@ -404,8 +405,13 @@ def _is_no_rank(numbers: Column) -> Column:
     return numbers.isNull() | (F.size(numbers) != 3) | _has_gap(numbers)
 
 
-def _has_no_row(named: Column, fields: int) -> Column:
-    return F.exists(F.map_values(named), lambda row: (F.size(row) != fields) | _has_gap(row))
+def _is_no_row(row: Column, fields: int) -> Column:
+    return (F.size(row) != fields) | _has_gap(row)
+
+
+def _is_no_quota(row: Column) -> Column:
+    at_ms = F.coalesce(F.get(row, F.lit(_QUOTA_FIELDS)), F.lit(0))
+    return _is_no_row(row, _QUOTA_FIELDS) & (_is_no_row(row, _QUOTA_FIELDS + 1) | (at_ms == 0))
 
 
 def _has_gap(numbers: Column) -> Column:

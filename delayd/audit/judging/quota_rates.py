@@ -6,7 +6,6 @@ What a master took in before it was started is in its memory no more, so too sma
 believed until a term, or an order, is a window old. Source: docs/design/audit.md, "Quotas".
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,11 +14,12 @@ from pyspark.sql import functions as F
 
 from delayd.audit.bounds import Bounds
 from delayd.audit.judging.columns import is_true, quota_field
+from delayd.audit.judging.gates import whole_gates
 from replication.quotas import RATE_AHEAD_S, RATE_WINDOW_S, SECOND_MS
 
 STEPS_MAX: Final = 500
 """Steps that are judged, of all targets: the last ones, of each second and with each gate."""
-_SCHEMA: Final = "of_shard int, about string, at_ms bigint, gates array<bigint>"
+_SCHEMA: Final = "of_shard int, about string, at_ms bigint, said bigint, gates array<bigint>"
 
 
 def counted_seconds(now_ms: Column) -> Column:
@@ -71,10 +71,11 @@ def wrong_rates(
 
 def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     """Return the steps to judge by target, with what they say, and the offsets of their gates."""
-    gates = steps.sparkSession.createDataFrame(_gates(bounds), _SCHEMA)
+    whole = [(g.shard, g.topic, g.at_ms, g.taken, at) for g, at in whole_gates(bounds) if g.rate]
+    gates = steps.sparkSession.createDataFrame(whole, _SCHEMA)
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
     named = steps.select(
-        *("shard", "offset", "step", "term", "now_ms", "offsets", "old"),
+        *("shard", "offset", "step", "term", "now_ms", "offsets", "old", "may_gate"),
         is_true(stands[0] & stands[1]).alias("stands"),
         F.explode("quotas").alias("topic", "quota"),
     ).where(quota_field("rate") > 0)
@@ -95,24 +96,11 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
         (F.col("about") == F.col("topic"))
         & (F.col("at_ms") == F.col("now_ms"))
         & (F.col("of_shard") == F.col("shard"))
+        & (F.col("said") == F.col("taken"))
+        & F.col("may_gate")
     )
     with_gates = dated.join(F.broadcast(gates), is_gate, "left")
     chosen = with_gates.where((F.col("offset") == F.col("last")) | F.col("gates").isNotNull())
     newest = chosen.orderBy(F.desc("now_ms"), F.desc("offset")).limit(STEPS_MAX)
-    return newest.drop("quota", "old", "about", "at_ms", "last", "of_shard").localCheckpoint()
-
-
-def _gates(bounds: Bounds) -> list[tuple[int, str, int, list[int | None]]]:
-    """Return shard, topic, time and offsets by partition of the gates that are in every one of
-    their shard; null in others."""
-    written: defaultdict[tuple[int, str, int], dict[int, int]] = defaultdict(dict)
-    for each in bounds.quotas:
-        if each.kind != "limit" and each.rate:
-            shard = each.partition % bounds.shards
-            written[shard, each.topic, each.at_ms].setdefault(each.partition, each.offset)
-    partitions = range(bounds.settings.partitions)
-    return [
-        (shard, topic, at_ms, [places.get(partition) for partition in partitions])
-        for (shard, topic, at_ms), places in written.items()
-        if len(places) * bounds.shards == bounds.settings.partitions
-    ]
+    unneeded = ("quota", "old", "about", "at_ms", "last", "of_shard", "said", "may_gate")
+    return newest.drop(*unneeded).localCheckpoint()

@@ -28,6 +28,7 @@ from delayd.audit.judging.columns import (
     table_of,
 )
 from delayd.audit.judging.faults import Fault
+from delayd.audit.judging.gates import gates_of, whole_gates
 from delayd.audit.judging.links import cursor_in
 from delayd.audit.judging.quota_rates import wrong_rates
 from delayd.audit.tables import FINDINGS, GATES, REFUSALS, REQUESTS, SAID
@@ -42,6 +43,7 @@ from replication.quotas import (
     opens_at,
 )
 from replication.record import FrontierRecord
+from replication.resharding import rest_end_ms
 from replication.settings import Settings
 
 _NUMBER: Final = "([0-9]{1,15})"
@@ -59,9 +61,9 @@ _KEPT: Final = frozenset(
     {*PLACE, "append_ms", "log_ms", "op", "asked_op", "reason", "id", "record_hash", "is_steady"}
 )
 """What REQUESTS have of a reject."""
-AHEAD_MS: Final = 60_000
+AHEAD_MS: Final = 20_000
 """How much later than a step's `now` what it has counted may have been appended in partitions of
-other shards: masters that rest stand still for some 20 s, and a second more for each shard."""
+other shards, beside the time for which a master stands still at rest."""
 GATES_MAX: Final = 500
 """Gates of a step that are judged, of each target: those written last."""
 
@@ -180,6 +182,7 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     steps = links.where("is_sound").select(
         *("shard", "offset", "step", "term", "now_ms", "offsets", "cursor", "lanes", "quotas"),
         "old",
+        _may_gate().alias("may_gate"),
     )
     named = steps.select("*", F.explode("quotas").alias("topic", "quota"))
     if not bounds.quotas and named.isEmpty():  # as a rule
@@ -209,6 +212,16 @@ def judge_quotas(links: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFra
     )
 
 
+def _may_gate() -> Column:
+    """Return whether gates of its time may be those of a step. The first record of a shard has the
+    time of those before it, which may have written some, and so have steps that stand still behind
+    it."""
+    first_ms = F.max(F.when(F.col("old").isNull(), F.col("now_ms"))).over(
+        Window.partitionBy("shard")
+    )
+    return F.col("now_ms") > first_ms
+
+
 def _found(rows: DataFrame, why: Column, text: Column) -> DataFrame:
     kept = rows.where(why.isNotNull())
     return kept.select("shard", "offset", "topic", why.alias("why"), text.alias("reason"))
@@ -221,7 +234,8 @@ def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     is_of_it = (
         (F.col("about") == F.col("topic"))
         & (F.col("of_shard") == F.col("shard"))
-        & (F.col("at_ms") == quota_field("at_ms"))
+        # Absent where there is one shard.
+        & (F.coalesce(quota_field("at_ms"), F.lit(0)).isin(0, F.col("at_ms")))
     )
     joined = named.join(orders, is_of_it & (F.col("at") == at), "left")
     home = home_in(F.col("topic"), F.col("shard"), bounds.settings)
@@ -313,14 +327,12 @@ def _of_states(named: DataFrame) -> DataFrame:
 
 def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     """Return gates that no step has written so, and steps that did not write them everywhere."""
-    spark, partitions = steps.sparkSession, bounds.settings.partitions // bounds.shards
-    written: defaultdict[tuple[int, str, str, int, int, int, bool], set[int]] = defaultdict(set)
-    for q in bounds.quotas:
-        if q.kind != "limit":
-            said = q.topic, q.kind, q.at_ms, q.pending, q.taken, q.max_pending == q.rate == 0
-            written[q.partition % bounds.shards, *said].add(q.partition)
-    rows = [(*gate, len(places)) for gate, places in written.items()]
-    gates = F.broadcast(table_of(spark, GATES, rows))
+    partitions = bounds.settings.partitions // bounds.shards
+    rows = [
+        (g.shard, g.topic, g.kind, g.at_ms, g.pending, g.taken, g.is_end, len(places))
+        for g, places in gates_of(bounds).items()
+    ]
+    gates = F.broadcast(table_of(steps.sparkSession, GATES, rows))
     quota = F.try_element_at("quotas", F.col("about"))
     pending, taken, over = (quota_field(name, quota) for name in ("pending", "taken", "over"))
     is_pending = over.bitwiseAND(F.lit(PENDING).cast("bigint")) > 0
@@ -333,10 +345,8 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     # An order in the same step may have begun anew what another one has ended.
     is_ended = quota.isNull() | F.col("is_end")
     is_said = F.when(is_ended, F.col("kind") == "open").otherwise(is_so & is_counted)
-    # The first record of a shard has the time of those before it, which may have written some.
-    its = steps.where("old is not null" if bounds.shards > 1 else "true")
     is_its = (F.col("at_ms") == F.col("now_ms")) & (F.col("of_shard") == F.col("shard"))
-    by_step = gates.join(its, is_its, "left").groupBy(*gates.columns)
+    by_step = gates.join(steps.where("may_gate"), is_its, "left").groupBy(*gates.columns)
     judged = by_step.agg(
         F.max(is_true(is_said)).alias("is_said"),
         F.min("step").alias("step"),
@@ -359,35 +369,19 @@ def _of_gates(steps: DataFrame, bounds: Bounds) -> DataFrame:
     )
 
 
-def _whole_gates(bounds: Bounds) -> list[tuple[int, str, int, int, list[int | None]]]:
-    """Return shard, topic, time, count and offsets by partition of the newest gates of topics with
-    such a limit that are in every partition of their shard; null in others."""
-    partitions = bounds.settings.partitions
-    written: defaultdict[tuple[int, str, str, int, int, int], dict[int, int]] = defaultdict(dict)
-    for q in bounds.quotas:
-        if q.kind != "limit" and q.max_pending:
-            said = q.topic, q.kind, q.at_ms, q.pending, q.max_pending
-            written[q.partition % bounds.shards, *said].setdefault(q.partition, q.offset)
-    whole = [each for each, places in written.items() if len(places) * bounds.shards == partitions]
-    return [
-        (shard, topic, at_ms, pending, [written[each].get(p) for p in range(partitions)])
-        for each in sorted(whole, key=lambda each: each[3])[-GATES_MAX:]
-        for shard, topic, _, at_ms, pending, _ in [each]
-    ]
-
-
 def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame:
     """Return gates whose count is not what may have been pending. How much a master had taken in of
     other shards' partitions, and where it knew them to stand, is not in the log."""
     spark, is_alone = steps.sparkSession, bounds.shards == 1
     schema = "of_shard int, about string, at_ms bigint, counted bigint, gates array<bigint>"
-    gates = spark.createDataFrame(_whole_gates(bounds), schema)
+    counts = [(gate, offsets) for gate, offsets in whole_gates(bounds) if gate.max_pending]
+    rows = [(g.shard, g.topic, g.at_ms, g.pending, at) for g, at in counts[-GATES_MAX:]]
+    gates = spark.createDataFrame(rows, schema)
     lane = F.pmod(F.crc32(F.col("about").cast("binary")), F.lit(bounds.settings.lanes))
     # K of the step: what is in its second, or later, was counted.
     cursor = cursor_in(F.struct("lanes", "cursor"), lane.cast("string"))
     is_its = (F.col("at_ms") == F.col("now_ms")) & (F.col("of_shard") == F.col("shard"))
-    its = steps.where("true" if is_alone else "old is not null")
-    placed = gates.join(its, is_its).select(
+    placed = gates.join(steps.where("may_gate"), is_its).select(
         *("shard", "about", "at_ms", "counted", "gates", "offset", "step"),
         F.col("offsets").alias("reached"),
         F.get(cursor, F.lit(0)).alias("cursor_ms"),
@@ -408,7 +402,8 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     is_counted = (F.col("topic") == F.col("about")) & is_here & is_late
     if not is_alone:
         # Whoever lags counts what others have passed, and reads their partitions as it does.
-        is_far = gate.isNull() & (F.col("append_ms") <= F.col("at_ms") + AHEAD_MS)
+        ahead_ms = AHEAD_MS + rest_end_ms(0, bounds.shards)
+        is_far = gate.isNull() & (F.col("append_ms") <= F.col("at_ms") + ahead_ms)
         is_counted = (F.col("topic") == F.col("about")) & (is_true(is_here) | is_far)
     # Of what came out before it was killed, a node may have forgotten that it was killed.
     is_out = (F.col("rank_ms") <= F.col("cursor_ms")) & (killed_by >= 0)

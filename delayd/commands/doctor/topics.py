@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from delayd.bus import Cluster, TopicState
-from delayd.cluster.limiting import limits_of, torn_limits
+from delayd.cluster.limiting import lagging_shards, limits_of, torn_limits
 from delayd.cluster.pausing import paused_of
 from delayd.cluster.topic_checks import topic_findings
 from delayd.commands.doctor.brokers import COPIES
@@ -47,9 +47,20 @@ def _limits(case: Case) -> Iterator[Finding]:
     for each in limits_of(case.seen.record.quotas):
         more = f"delayd limits set {each['topic']} {_doubled(each)}"
         if each["state"] == "full":
-            yield Finding("target-full", Severity.WARNING, limit_told(each), more)
+            lag = lagging_shards(case.seen, each["topic"])
+            yield Finding("target-full", Severity.WARNING, limit_told(each) + _lag_told(lag), more)
         elif each["state"] == "nearly-full":
             yield Finding("target-nearly-full", Severity.ADVICE, limit_told(each), more)
+
+
+def _lag_told(shards: list[int]) -> str:
+    """Return what lagging shards make of a full target."""
+    if not shards:
+        return ""
+    return (
+        f"; what other shards have delivered counts as pending until shard {_listed(shards)} goes "
+        "on: see delayd status"
+    )
 
 
 def _doubled(limit: Mapping[str, Any]) -> str:

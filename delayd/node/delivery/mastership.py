@@ -220,7 +220,8 @@ class Mastership:
 
     def _quotas_after(self, found: FrontierRecord | None) -> Quotas:
         quotas = {} if found is None else found.quotas
-        return Quotas(quotas, repeats=self._settings.guarantee == AT_LEAST_ONCE)
+        repeats = self._settings.guarantee == AT_LEAST_ONCE
+        return Quotas(quotas, shards=self._settings.shards, repeats=repeats)
 
     def _write_bare(self, frontier: Frontier, now_ms: int) -> None:
         """Write a step that delivers nothing and moves no bound."""

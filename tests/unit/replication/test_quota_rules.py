@@ -77,14 +77,25 @@ def test_a_master_whose_predecessor_may_have_written_in_vain_says_all_once() -> 
 
 def test_orders_set_change_and_end_a_quota() -> None:
     """Rules: quota-cleared, quota-in-frontier"""
-    after = obey({}, order(5), 3)
-    assert after == {"orders": Quota(5, 0, 3, 0, 0, at_ms=NOW_MS)}
+    assert obey({}, order(5), 3, 1) == {"orders": Quota(5, 0, 3, 0, 0)}
     full = {"orders": Quota(5, 6, 3, NOW_MS, NOW_MS)}
-    assert obey(full, order(9), 4)["orders"] == Quota(9, 6, 4, NOW_MS, NOW_MS, at_ms=NOW_MS)
-    assert obey(full, order(0), 5) == obey({}, order(0), 5) == {}
+    assert obey(full, order(9), 4, 1)["orders"] == Quota(9, 6, 4, NOW_MS, NOW_MS)
+    assert obey(full, order(0), 5, 1) == obey({}, order(0), 5, 1) == {}
     many = {f"topic-{n}": Quota(5, 0, 0, 0, 0) for n in range(QUOTAS_MAX)}
-    assert obey(many, order(5), 9) == many
-    assert len(obey(many, order(6, "topic-1"), 9)) == QUOTAS_MAX
+    assert obey(many, order(5), 9, 1) == many
+    assert len(obey(many, order(6, "topic-1"), 9, 1)) == QUOTAS_MAX
+
+
+def test_shards_keep_the_time_of_an_order_to_compare_it() -> None:
+    """Rules: quota-shards"""
+    begun = obey({}, order(5), 3, 2)
+    assert begun == {"orders": Quota(5, 0, 3, 0, 0, at_ms=NOW_MS)}
+    later = QuotaOrder("orders", NOW_MS + 1, 6)
+    assert obey(begun, later, 4, 2)["orders"].at_ms == NOW_MS + 1
+    assert obey(begun, later, 4, 1)["orders"].at_ms == 0
+    of = Quotas({}, shards=2)
+    of.obey(order(5), 3, NOW_MS)
+    assert of.after() == begun
 
 
 def test_the_end_of_a_quota_opens_its_topic_full_or_not() -> None:
@@ -139,8 +150,8 @@ def test_an_order_that_ends_one_limit_opens_what_that_has_shut() -> None:
     taken(of, 10)
     assert of.obey(order(10), 8, NOW_MS) == [], "the next step looks"
     assert of.rated == [] and taken(of, 0) == [None]
-    begun = Quota(0, 0, 9, 0, 0, 3, at_ms=NOW_MS)
-    assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9) == {"orders": begun}
+    begun = Quota(0, 0, 9, 0, 0, 3)
+    assert obey({}, QuotaOrder("orders", NOW_MS, 0, 3), 9, 1) == {"orders": begun}
 
 
 @pytest.mark.parametrize("now_ms", [20_000, 20_999])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.frontier import Frontier
+from replication.quotas import Quota
 from replication.rank import Rank
 from replication.record import (
     FrontierFormatError,
@@ -35,6 +36,8 @@ def tuples(of: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[tuple[An
     return st.lists(of, min_size=count, max_size=count).map(tuple)
 
 
+counts = st.integers(0, 99)
+quotas = st.builds(Quota, *[counts] * 2, st.integers(-1, 99), *[counts] * 6)
 shifts = st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple)
 queues = st.builds(Queue, numbers, numbers, st.integers(-1, 2**63), numbers, shifts)
 records = st.builds(
@@ -61,6 +64,7 @@ records = st.builds(
         ]
     ),
     smoothing=st.dictionaries(st.text(max_size=9), queues, max_size=2),
+    quotas=st.dictionaries(st.text(max_size=9), quotas, max_size=2),
 )
 
 FIRST = FrontierRecord(
@@ -284,3 +288,24 @@ def test_bytes_that_nest_without_end_are_refused() -> None:
     """docs/design/frontier.md, Takeover."""
     with pytest.raises(FrontierFormatError):
         decode(b"[" * 200_000)
+
+
+def with_numbers(*numbers: int) -> bytes:
+    """A record that says so of a topic with a quota, word for word."""
+    fields = json.loads(encode(replace(FIRST, quotas={"orders": Quota(10, 1, 5, 0, 0)})))
+    fields["quotas"] = {"orders": numbers}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def test_a_quota_has_the_time_of_its_order_only_where_shards_compare_it() -> None:
+    """What was written before there were limits of several shards is read, and written again by
+    who reads that."""
+    before = with_numbers(10, 1, 5, 0, 0, 0, 0, 0)
+    known = replace(FIRST, quotas={"orders": Quota(10, 1, 5, 0, 0)})
+    assert decode(before) == known and encode(known) == before
+    timed = replace(FIRST, quotas={"orders": Quota(10, 1, 5, 0, 0, at_ms=90)})
+    written = with_numbers(10, 1, 5, 0, 0, 0, 0, 0, 90)
+    assert decode(written) == timed and encode(timed) == written
+    for wrong in ((10, 1, 5, 0, 0, 0, 0, 0, 0), (10, 1, 5, 0, 0), (10, 1, 5, 0, 0, 0, 0, 0, 9, 9)):
+        with pytest.raises(FrontierFormatError):
+            decode(with_numbers(*wrong))

@@ -162,8 +162,8 @@ def test_limits_go_along_and_their_gates_are_written_anew() -> None:
     two[1] = closed(replace(two[1], quotas={"t": full}), 1, "me")
     assert can_become(two, 1) and can_become(two, 4)
     merged = resharded(two, 1, {}, "me")[0].quotas
-    assert merged["t"] == begun, "the newest order, and shut somewhere"
-    assert merged["u"] == open_._replace(offset=-1), "what others do not have stays"
+    assert merged["t"] == begun._replace(at_ms=0), "the newest order, and shut somewhere"
+    assert merged["u"] == open_._replace(offset=-1, at_ms=0), "what others do not have stays"
     older = closed(replace(two[1], quotas={"t": full._replace(at_ms=80)}), 1, "me")
     merged = resharded([two[0], older], 1, {}, "me")[0].quotas
     assert (merged["t"].max_pending, merged["t"].rate) == (5, 3) and merged["t"].is_full
@@ -173,6 +173,17 @@ def test_limits_go_along_and_their_gates_are_written_anew() -> None:
     of = Quotas(merged)
     gates = of.count({"t": 5, "u": 4}, {}, AGAIN_MS)
     assert [(gate.topic, gate.is_full) for gate in gates] == [("t", True)], "or it is said again"
+
+
+def test_shards_that_go_on_as_they_were_have_the_limits_that_they_had() -> None:
+    """Rules: quota-shards, resharded"""
+    there, full = first_frontier(0, PARTITIONS, LANES), Quota(4, 6, 9, 70, 80, 0, 9, PENDING, 95)
+    closing = [
+        closed(record_of(replace(there, shard=n, shards=2), quotas={f"t-{n}": full}), 2, "me")
+        for n in range(2)
+    ]
+    again = [r.quotas for r in resharded(closing, 2, {}, "me")]
+    assert again == [{"t-0": full}, {"t-1": full}], "whose orders stand where they stood"
 
 
 def test_shards_that_stand_apart_cannot_become_one() -> None:

@@ -72,11 +72,11 @@ def _quotas_at(part: Frontier, known: FrontierRecord, clues: Clues) -> dict[str,
     several shards what is known is of all, so their gates are written anew."""
     quotas = dict(known.quotas)
     if part.shards > 1 or known.frontier.shards > 1:
-        quotas = {topic: unsure_quota([quota]) for topic, quota in quotas.items()}
+        quotas = {topic: unsure_quota([quota], part.shards) for topic, quota in quotas.items()}
     for partition, offset, said in sorted(clues.quotas, key=lambda each: each[:2]):
         if isinstance(said, QuotaOrder):
             if known.frontier.offsets[partition] <= offset < part.offsets[partition]:
-                quotas = obey_quota(quotas, said, offset)
+                quotas = obey_quota(quotas, said, offset, part.shards)
         elif said.topic in quotas and part.owns(partition):
             at_ms = said.at_ms if said.is_full else 0
             over = 0 if said.shut is None else said.shut.limit

@@ -12,8 +12,8 @@ import pytest
 from manual_clock import START_MS
 from one_node import CLUSTER_KEY, Maker, OneNode, ShardedNode, nodes_in
 
-from delayd.cluster.frontier_log import FrontierLog
-from delayd.cluster.limiting import change_quota, set_quota, torn_limits
+from delayd.cluster.frontier_log import FrontierLog, SeenFrontier
+from delayd.cluster.limiting import change_quota, lagging_shards, set_quota, torn_limits
 from delayd.cluster.ordering import Cluster
 from delayd.cluster.topics import last_frontier
 from delayd.errors import QuotaError
@@ -68,6 +68,12 @@ def last(node: OneNode, shard: int) -> FrontierRecord:
 
 def quotas(node: OneNode) -> list[Quota]:
     return [last(node, shard).quotas["orders"] for shard in range(SHARDS)]
+
+
+def seen(node: OneNode) -> SeenFrontier:
+    found = last_frontier(node.bus, "delayd-frontier", TIMEOUT_MS)
+    assert found is not None
+    return found
 
 
 def gates(node: OneNode) -> list[list[str]]:
@@ -126,12 +132,14 @@ def test_a_shard_that_lags_is_counted_with(make: Maker) -> None:
     node.clock.now_ms = START_MS + 3_000
     first = node._leading[0]
     for _ in range(3):
-        node.clock.now_ms += 1_000
+        node.clock.now_ms += 4_000
         first.advance()
     assert len(node.read("orders")) == 2
     found = last(node, 0).quotas["orders"]
     assert found.pending == 4 and found.is_full, "shard 1 stands before that second"
+    assert lagging_shards(seen(node), "orders") == [1], "which people are told"
     turn(node, 4, by_ms=500)
+    assert lagging_shards(seen(node), "orders") == []
     assert len(node.read("orders")) == 4
     assert [each.pending for each in quotas(node)] == [0, 0]
 
@@ -176,13 +184,11 @@ def test_an_order_that_has_reached_some_shards_only_is_seen_and_given_again(make
     turn(node)
     limit(node, 7, shards=[0])
     turn(node)
-    seen = last_frontier(node.bus, "delayd-frontier", TIMEOUT_MS)
-    assert seen is not None and torn_limits(seen) == ["orders"]
+    assert torn_limits(seen(node)) == ["orders"]
     told = change_quota(ordering(node, steps=True), "orders", None, 3)
     assert told is not None and (told.max_pending, told.rate) == (7, 3)
     assert [(each.max_pending, each.rate) for each in quotas(node)] == [(7, 3)] * SHARDS
-    seen = last_frontier(node.bus, "delayd-frontier", TIMEOUT_MS)
-    assert seen is not None and torn_limits(seen) == []
+    assert torn_limits(seen(node)) == []
     ended = QuotaOrder("orders", node.clock.now_ms, 0)
     assert set_quota(ordering(node, steps=True), ended) is None
     assert not any(last(node, shard).quotas for shard in range(SHARDS))
