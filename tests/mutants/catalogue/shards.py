@@ -9,6 +9,7 @@ OF_MORE = "tests/unit/replication/test_resharding.py"
 RESTING = "tests/unit/node/delivery/test_resting.py"
 RUNS = "delayd/cluster/resharding.py"
 OF_RUNS = "tests/unit/cluster/test_resharding_runs.py"
+ELECTIONS = "tests/unit/node/election/test_leaders_of_shards.py"
 PAGE = "shards.md#shards"
 MORE = "shards.md#more-or-fewer"
 JOINT = "shards.md#the-joint-frontier"
@@ -172,6 +173,26 @@ SHARDS = (
         "if behind := self._behind(range(len(seen)), until_ms):",
         "if behind := [][: self._behind(range(len(seen)), until_ms) is None]:",
         f"{OF_RUNS}::test_shards_that_do_not_come_to_rest_go_on_as_they_were",
+        is_simulated=False,
+    ),
+    one_edit(
+        "elections-hear-the-first-shard",
+        "each election acts on the leader key of its own shard",
+        "shards.md#how-a-node-runs-them",
+        "delayd/node/election/control_loop.py",
+        "*await self._leaders.read(self.shard)",
+        "*await self._leaders.read(0)",
+        f"{ELECTIONS}::test_each_election_follows_the_master_of_its_own_shard",
+        is_simulated=False,
+    ),
+    one_edit(
+        "absent-key-read-as-anothers",
+        "a shard whose leader key is absent has no leader, whatever other keys say",
+        "shards.md#how-a-node-runs-them",
+        "delayd/node/election/leader_reads.py",
+        "leaders.get(shard)",
+        "leaders.get(shard, next(iter(leaders.values()), None))",
+        f"{ELECTIONS}::test_a_key_that_goes_is_campaigned_for_by_the_election_of_its_shard_alone",
         is_simulated=False,
     ),
 )
