@@ -48,6 +48,7 @@ HEAVY: Final[Mapping[str, Mapping[str, int]]] = {
         "test_bus_brokers": 52,
         "test_heavy_batches": 51,
         "test_dev_cluster": 49,
+        "test_recover_moved": 45,
         "test_shards_on_kafka": 42,
         "test_console": 41,
         "test_client": 40,

@@ -97,9 +97,15 @@ class Case:
         assert result["ok"] == (done.returncode == ExitCode.FINE)
         return result
 
+    def settings(self) -> Settings:
+        """Those that the first shard shows."""
+        name = self.cluster.name
+        bus = ConfluentBus(self.cluster.bootstrap)
+        return load_settings(bus, name, f"{name}-", TIMEOUT_MS).record.settings
+
     def shards(self) -> int:
         """Those that the cluster has, if they agree."""
-        return self._settings().shards
+        return self.settings().shards
 
     def set(self, shards: int) -> int:
         """Change them."""
@@ -110,21 +116,16 @@ class Case:
     def die(self, shards: int, *, writes: bool) -> None:
         """Change the shards, and die."""
         bus, clock = ConfluentBus(self.cluster.bootstrap), SystemClock()
-        run = _Mortal(bus, self._settings(), clock, TIMEOUT_MS, 0, writes=writes)
+        run = _Mortal(bus, self.settings(), clock, TIMEOUT_MS, 0, writes=writes)
         with pytest.raises(DiesError):
             run.to(shards)
 
     def fence(self) -> None:
         """As the next run, or a master: Kafka aborts what the last one has left open."""
         bus = ConfluentBus(self.cluster.bootstrap)
-        name = transactional_id(self._settings().realm, 0)
+        name = transactional_id(self.settings().realm, 0)
         with closing(bus.transactional_producer(name)) as producer:
             producer.init_transactions(TIMEOUT_MS)
-
-    def _settings(self) -> Settings:
-        name = self.cluster.name
-        bus = ConfluentBus(self.cluster.bootstrap)
-        return load_settings(bus, name, f"{name}-", TIMEOUT_MS).record.settings
 
 
 @pytest.fixture(scope="module")
