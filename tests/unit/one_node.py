@@ -189,6 +189,8 @@ class ShardedNode(OneNode):
 
     def __init__(self, folder: Path, *targets: str, **options: Any) -> None:
         self._leading: dict[int, Mastership] = {}
+        self.without_master: set[int] = set()
+        """Shards that nobody delivers meanwhile."""
         super().__init__(folder, *targets, **options)
 
     def lead(self) -> None:
@@ -215,8 +217,9 @@ class ShardedNode(OneNode):
         if self._mastership is None:
             self.lead()
         try:
-            for mastership in self._leading.values():
-                mastership.advance()
+            for shard, mastership in self._leading.items():
+                if shard not in self.without_master:
+                    mastership.advance()
         except DelaydError as error:
             self.failures[error.code] += 1
             self.stop_leading()

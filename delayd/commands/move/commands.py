@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from delayd.cluster.connect import open_bus
-from delayd.cluster.one_shard import refuse_shards
 from delayd.cluster.topics import load_settings
 from delayd.commands.move.moving import Move, planned, run
 from delayd.commands.move.old_cluster import OldCluster
@@ -127,8 +126,6 @@ def move(
     with ExitStack() as stack:
         layout = stack.enter_context(locked(data_dir))
         source = Source(stack.enter_context(open_stopped(layout)))
-        if mirrored:
-            refuse_shards(source.known.settings, "move --mirrored")
         old = None
         if frontier_from is not None:
             old = stack.enter_context(_old_cluster(frontier_from, from_config, source))

@@ -2,18 +2,20 @@
 them was delivered, as far as the readers of the new Kafka are concerned.
 
 Copies come later than deliveries, so the last ones may be missing. A message that the cut says was
-delivered lately, and of which there is no copy, is therefore pending here. Where a topic cannot
-show what it received (it holds no delivery that is older, is compacted, or is not there), the cut
-counts alone.
+delivered lately, and of which there is no copy, is therefore pending here. Lately is since the
+frontier by which the wheel has forgotten: whatever that one does not cover, the wheel holds still,
+and a later step has delivered it, of whatever shard and however late. Where a topic cannot show
+what it received (it holds no delivery that is older, is compacted, or is not there), the cut counts
+alone.
 
-Memory: about 300 bytes for each delivery of the last ten minutes.
+Memory: about 300 bytes for each delivery since then.
 
 Source: docs/design/moving.md, "Copies".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from delayd.bus import Bus, Record
@@ -26,14 +28,10 @@ from delayd.request.arrivals import arrival_of
 from delayd.request.bodies import HEADERS, KEY, TOPIC, VALUE, asked_again
 from delayd.request.letters import letter_of
 from delayd.runtime.clock import Clock
-from replication.frontier import Frontier
-from replication.rank import Rank, lane_of
+from replication.frontier import Frontier, first_frontier
+from replication.rank import lane_of
 from replication.record import FrontierRecord
 from replication.recovered import FOREVER_MS, SKEW_MS
-
-LOOK_BACK_MS: Final = 600_000
-"""Deliveries of so long before the cut are looked for among the copies. A mirror that is further
-behind loses what is older. Less than the 15 minutes for which a wheel keeps what was delivered."""
 
 FIRST_RECORDS: Final = 200
 """Records at the start of each partition that are looked at: what is the oldest?"""
@@ -63,6 +61,10 @@ class Copies:
     """What the new Kafka has of the old cluster's deliveries."""
 
     cut: FrontierRecord
+    floor: Frontier
+    """Covers what is older than `since_ms`: the cut counts alone for it."""
+    since_ms: int
+    """Since when deliveries are looked for (Unix ms)."""
     ends: Ends = field(default_factory=dict)
     """Up to where they were read: what comes later is not of the old cluster."""
     delivered: set[_Copy] = field(default_factory=set)
@@ -70,17 +72,6 @@ class Copies:
     blind_ms: dict[str, int] = field(default_factory=dict)
     """By target: what was due up to then (Unix ms) may have been delivered though there is no copy;
     -1 if there is a copy of all."""
-
-    @property
-    def since_ms(self) -> int:
-        """Return since when deliveries are looked for (Unix ms)."""
-        return self.cut.now_ms - LOOK_BACK_MS
-
-    @property
-    def floor(self) -> Frontier:
-        """Return a frontier that covers only what is older than that."""
-        first, frontier = Rank(self.since_ms, 0, 0), self.cut.frontier
-        return replace(frontier, cursors=tuple(min(each, first) for each in frontier.cursors))
 
     def is_done(self, message: Message) -> bool:
         """Return whether the old cluster delivered a message for sure, by the cut."""
@@ -124,15 +115,22 @@ class CopiesReader:
         self._clock = clock
         self._timeout_ms = timeout_ms
 
-    def read(self, cut: FrontierRecord, targets: Iterable[str], ends: Ends | None) -> Copies:
-        """Return the copies. `ends`: where an earlier run has found the topics to end.
+    def read(
+        self,
+        cut: FrontierRecord,
+        forgotten: FrontierRecord | None,
+        targets: Iterable[str],
+        ends: Ends | None,
+    ) -> Copies:
+        """Return the copies. `forgotten`: see `Source`. `ends`: where an earlier run has found the
+        topics to end.
 
         Raises MoveError if a topic cannot be read, or if a transaction is open in it, and what the
         drivers raise.
         """
         dead = cut.settings.dead.name
         topics = sorted({*targets})
-        found = Copies(cut)
+        found = Copies(cut, *_looked_back(cut, forgotten))
         with closing(self._bus.cluster()) as kafka:
             survey = kafka.survey([*topics, dead], self._timeout_ms)
         for topic in [*topics, dead]:
@@ -156,7 +154,7 @@ class CopiesReader:
             first = kafka.start_offsets(topic, self._timeout_ms)
             stable = kafka.end_offsets(topic, self._timeout_ms, committed=True)
             latest = kafka.end_offsets(topic, self._timeout_ms, committed=False)
-            since = kafka.offsets_since(topic, found.since_ms - SKEW_MS, self._timeout_ms)
+            since = kafka.offsets_since(topic, max(0, found.since_ms), self._timeout_ms)
         ends = {p: end if known is None else known[p] for p, end in latest.items()}
         held = [f"{topic}/{p}" for p, end in ends.items() if stable[p] < end]
         if held:
@@ -193,6 +191,16 @@ class CopiesReader:
             records_max=BATCH,
             timeout_ms=self._timeout_ms,
         )
+
+
+def _looked_back(cut: FrontierRecord, forgotten: FrontierRecord | None) -> tuple[Frontier, int]:
+    """Return a frontier that covers what is not looked for among the copies, and a time before all
+    deliveries that are (Unix ms): each is of a later step of its shard, and some shards may be
+    further than others."""
+    if forgotten is None:
+        lanes, partitions = cut.settings.lanes, cut.settings.partitions
+        return first_frontier(0, partitions, lanes), 0
+    return forgotten.frontier, min(step.now_ms for step in forgotten.steps) - SKEW_MS
 
 
 def blind_until_ms(first: Mapping[int, int], oldest: Mapping[int, int], since_ms: int) -> int:

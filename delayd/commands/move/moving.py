@@ -251,7 +251,7 @@ def _copies(
     if ends is None and (has_begun or not move.is_mirrored):
         return None
     reader = CopiesReader(move.bus, move.clock, move.timeout_ms)
-    return reader.read(cut, source.topics(), ends)
+    return reader.read(cut, source.forgotten, source.topics(), ends)
 
 
 def _plan(

@@ -96,6 +96,11 @@ class Source:
         self.progress: Progress = wheel.progress
         self.known: FrontierRecord = record_of(wheel, wheel.progress.frontier)
         """The newest frontier that its checkpoint knows."""
+        self.forgotten: FrontierRecord | None = None
+        """The newest frontier by which anything was forgotten: the wheel holds all that it does not
+        cover, with what has killed it. None: the wheel holds all that it ever took in."""
+        if wheel.progress.forgotten:
+            self.forgotten = record_of(wheel, wheel.progress.forgotten)
         refuse_other_time(self.known.settings)
         self.replies_open = 0
         """Pending replies behind the cut's O that the last walk has met: nobody writes them."""

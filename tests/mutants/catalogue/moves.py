@@ -235,4 +235,27 @@ MOVES: tuple[Mutant, ...] = (
         f"{COPIES}::test_a_run_that_goes_on_counts_the_copies_of_the_first_one",
         is_simulated=False,
     ),
+    one_edit(
+        "mirror-looks-back-by-the-last-step",
+        "copies are looked for as of the shard that was furthest behind",
+        "moving.md#copies",
+        MIRRORED,
+        "min(step.now_ms for step in forgotten.steps)",
+        "max(step.now_ms for step in forgotten.steps)",
+        f"{COPIES}::test_deliveries_are_looked_for_since_the_last_step_of_the_shard_that_is_furthest_behind",
+        is_simulated=False,
+    ),
+    one_edit(
+        "mirror-looks-back-ten-minutes",
+        "what was due long ago and delivered lately is looked for among the copies, too",
+        "moving.md#copies",
+        MIRRORED,
+        "    return forgotten.frontier, min",
+        "    early = type(cut.frontier.lowest_cursor)(cut.now_ms - 600_000, 0, 0)\n"
+        "    floor = tuple(min(each, early) for each in cut.frontier.cursors)\n"
+        "    return type(cut.frontier)(*(cut.frontier.shard, floor, cut.frontier.offsets, "
+        "cut.frontier.own_writes, 0, 0, cut.frontier.shards)), min",
+        f"{COPIES}::test_what_was_due_long_ago_and_delivered_lately_goes_by_the_copies",
+        is_simulated=False,
+    ),
 )

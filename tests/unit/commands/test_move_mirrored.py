@@ -5,33 +5,40 @@ Source: docs/design/moving.md, "Copies".
 """
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moves import HOUR_MS, Kill, KilledError, Site, site_in
-from one_node import Maker
+from one_node import Maker, ShardedNode
 
 from delayd.commands.move import moving
-from delayd.commands.move.mirrored import LOOK_BACK_MS, blind_until_ms
+from delayd.commands.move.mirrored import _looked_back, blind_until_ms
 from delayd.commands.move.moving import Moved
 from delayd.commands.move.showing import is_fine, moved_json, moved_lines
 from delayd.errors import MoveError
 from replication.recovered import FOREVER_MS, SKEW_MS
+from replication.shards import joint_record, shared_out
+
+HOLD_MS = 900_000
+SHARDS = 2
 
 
-@pytest.fixture
-def site(tmp_path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch) -> Site:
+@pytest.fixture(params=[1, SHARDS], ids=["one shard", "two shards"])
+def site(
+    tmp_path: Path, make: Maker, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Site:
     """Two records a step; one retry. The old wheel keeps what was delivered, as wheels do."""
     monkeypatch.setattr(moving, "STEP_RECORDS", 2)
-    made = site_in(tmp_path, make, retry_delays_ms=(1_000,))
-    made.old.replica.retention.hold_ms = 2 * LOOK_BACK_MS
+    made = site_in(tmp_path, make, retry_delays_ms=(1_000,), shards=request.param)
+    made.old.replica.retention.hold_ms = HOLD_MS
     return made
 
 
 def deliver(site: Site, *values: bytes, topic: str = "orders") -> None:
-    """Send messages that are due, and let the old master deliver them a second later."""
-    for value in values:
-        site.old.send(topic, site.old.clock.now_ms, value=value)
+    """Send messages that are due, and let the old masters deliver them a second later."""
+    for number, value in enumerate(values):
+        site.old.send(topic, site.old.clock.now_ms, value=value, partition=number % SHARDS)
     later(site, 1_000)
 
 
@@ -56,13 +63,14 @@ def half_mirrored(site: Site, folder: Path) -> Path:
     were mirrored, as was `old` before. Return a copy of the wheel."""
     deliver(site, b"old")
     site.old.clock.now_ms += 1
-    for value in (b"c", b"d"):
-        site.old.send("orders", site.old.clock.now_ms + 5_000, value=value)
+    for partition, value in ((1, b"c"), (0, b"d")):
+        site.old.send("orders", site.old.clock.now_ms + 5_000, value=value, partition=partition)
     site.old.send("orders", site.old.clock.now_ms + HOUR_MS, value=b"later")
     deliver(site, b"a", b"b")
     copy = site.copied(folder)
     later(site, 10_000)
-    assert [each.value for each in site.old.read("orders")] == [b"old", b"a", b"b", b"c", b"d"]
+    seen = sorted(each.value or b"" for each in site.old.read("orders"))
+    assert seen == [b"a", b"b", b"c", b"d", b"old"]
     mirror(site, b"old", b"a", b"c")
     return copy
 
@@ -121,12 +129,71 @@ def test_a_topic_that_is_not_mirrored_goes_by_the_frontier(site: Site, tmp_path:
 
 def test_what_was_delivered_long_ago_goes_by_the_frontier(site: Site, tmp_path: Path) -> None:
     deliver(site, b"old")
-    deliver(site, b"long ago, and not mirrored")
-    later(site, LOOK_BACK_MS)
+    deliver(site, b"long ago", b"and not mirrored")
+    later(site, 2 * HOLD_MS)
     copy = site.copied(tmp_path / "copy")
     mirror(site, b"old")
     moved(site, copy)
     assert site.moved_values() == []
+
+
+def test_what_was_due_long_ago_and_delivered_lately_goes_by_the_copies(
+    site: Site, tmp_path: Path
+) -> None:
+    """All nodes were down for long: what waited was delivered in the last moment."""
+    deliver(site, b"old", b"old, too")
+    site.old.clock.now_ms += 1
+    for partition, value in ((0, b"a"), (1, b"b"), (0, b"c"), (1, b"d")):
+        site.old.send("orders", site.old.clock.now_ms, value=value, partition=partition)
+    later(site, 2 * HOLD_MS)
+    copy = site.copied(tmp_path / "copy")
+    mirror(site, b"old", b"a", b"b")
+    moved(site, copy)
+    assert site.moved_values() == [b"c", b"d"]
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_shard_that_was_long_without_a_master_goes_by_the_copies(
+    tmp_path: Path, make: Maker, is_back: bool
+) -> None:
+    site = site_in(tmp_path, make, shards=SHARDS)
+    old = site.old
+    assert isinstance(old, ShardedNode)
+    old.replica.retention.hold_ms = HOLD_MS
+    deliver(site, b"old", b"old, too")
+    old.clock.now_ms += 1
+    old.without_master = {1}
+    for value in (b"waits", b"waits, too"):
+        old.send("orders", old.clock.now_ms, value=value, partition=1)
+    for _ in range(3):
+        later(site, HOLD_MS)
+        deliver(site, b"of the other one")
+    if is_back:
+        old.without_master = set()
+        later(site, 1_000)
+    copy = site.copied(tmp_path / "copy")
+    mirror(site, b"old", b"old, too", b"of the other one", b"waits")
+    moved(site, copy)
+    assert site.moved_values() == ([b"waits, too"] if is_back else [b"waits", b"waits, too"])
+
+
+def test_deliveries_are_looked_for_since_the_last_step_of_the_shard_that_is_furthest_behind(
+    tmp_path: Path, make: Maker
+) -> None:
+    """A node may have read the steps of one shard later than those of another."""
+    node = make(shards=SHARDS, partitions=SHARDS)
+    node.lead()
+    newest = node.replica.newest
+    assert newest is not None
+    now_ms = newest.record.now_ms
+    parts = [
+        replace(newest.record, frontier=each, now_ms=now_ms - late_ms, last_steps=())
+        for late_ms, each in zip((0, HOUR_MS), shared_out(newest.record.frontier, 2), strict=True)
+    ]
+    joint = joint_record(parts)
+    floor, since_ms = _looked_back(joint, joint)
+    assert floor == joint.frontier
+    assert since_ms <= now_ms - HOUR_MS
 
 
 def test_a_dead_letter_that_was_mirrored_is_not_sent_again(site: Site, tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ run is killed. What it has closed in vain it opens again.
 Source: docs/design/moving.md, "Several shards".
 """
 
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,12 +17,11 @@ from delayd.bus.memory import MemoryBus, MemoryKafka
 from delayd.cluster.frontier_log import FrontierLog, send_frontiers
 from delayd.cluster.resharding import Resharding
 from delayd.cluster.topics import create_topics, last_frontier, transactional_id
-from delayd.commands.move import commands
 from delayd.commands.move.moving import _last_meanwhile
 from delayd.commands.move.old_cluster import OldCluster
 from delayd.commands.recover.marker.changes import any_frontier
 from delayd.commands.recover.marker.looking import Looker
-from delayd.errors import ConfigError, FrontierError, MoveError, ReshardError
+from delayd.errors import FrontierError, MoveError, ReshardError
 from replication.frontier import begin_term
 from replication.record import FrontierRecord
 from replication.resharding import resharded
@@ -253,22 +251,6 @@ def test_shards_that_are_open_are_not_ended(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(MoveError, match="has opened its shards again"):
             old.end(NEW)
     assert site.parts() == before
-
-
-def test_copies_of_several_shards_are_not_trusted_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Old()
-    [record, *_] = site.parts()
-    of_one = replace(record, settings=replace(record.settings, shards=1))
-    for name, result in (
-        *(("open_bus", site.bus), ("load_settings", SimpleNamespace(record=of_one))),
-        *(("locked", nullcontext()), ("open_stopped", nullcontext())),
-        ("Source", SimpleNamespace(known=record)),
-    ):
-        monkeypatch.setattr(commands, name, lambda *_, result=result, **__: result)
-    with pytest.raises(ConfigError, match="has 3 shards, and move --mirrored knows one only"):
-        commands.move(tmp_path, "new:9092", mirrored=True)
 
 
 @pytest.mark.parametrize("delivers", [False, True])
