@@ -133,8 +133,6 @@ def lacking(scenario: Scenario, backend: str) -> str | None:
         return "containers' networks are cut, not slow or lossy"
     if scenario.needs.has_moving_brokers:
         return "containers keep their addresses"
-    if scenario.needs.shards > 1:
-        return "clusters of containers are made with one shard"
     if scenario.needs.has_bridge:
         return "nodes in containers read no events, and nobody gives them orders"
     if scenario.needs.has_older_rules:

@@ -20,7 +20,7 @@ from chaos.docker.plan import all_of as plan_all_of
 from chaos.docker.plan import node as plan_node
 from chaos.faults import wait_until
 from chaos.network import CUT, ETCD, FAIR, KAFKA, Weather
-from chaos.processes import harm
+from chaos.processes import harm, resharder
 from chaos.processes.clocked_node import write_clock
 from chaos.scenario import DOCKER
 from chaos.topics import Topics
@@ -133,7 +133,7 @@ class DockerCluster:
         raise BackendError(f"nobody gives orders to clusters of containers: {arguments}")
 
     def start_resharding(self, shards: int) -> Callable[[float], int]:
-        raise BackendError(f"clusters of containers do not get {shards} shards")
+        return resharder.started(shards, self.bootstrap, self._building.directory)
 
     def start_rules_switch(self, barriers_max: int | None = None) -> Callable[[float], int]:
         raise BackendError("clusters of containers are made with the newest rules")
@@ -203,6 +203,8 @@ class DockerCluster:
             cluster=CLUSTER_NAME,
             cluster_key=self._building.cluster_key,
             retry_delays_ms=RETRY_DELAYS_MS,
+            partitions=self._building.partitions,
+            shards=self._building.shards,
         )
         for name in self.nodes:
             self._engine.start(name)

@@ -16,6 +16,8 @@ from delayd.dev.kafka import HEAP_MB, LOG4J, broker_settings
 from delayd.dev.nodes import CLUSTER_NAME, toml_value
 
 BROKERS: Final = 3
+PARTITIONS: Final = 4
+"""Of the buffer, at least."""
 NUMBERS: Final = (1, 2, 3)
 """The numbers of the parts of each role."""
 
@@ -111,6 +113,12 @@ class Building:
     cluster_id: str
     is_clocked: bool = False
     has_small_disks: bool = False
+    shards: int = 1
+
+    @property
+    def partitions(self) -> int:
+        """Those of the buffer: a multiple of the shards."""
+        return self.shards * -(-PARTITIONS // self.shards)
 
     def subnet(self, net: Net) -> str:
         """Return the addresses of a network, in CIDR notation."""

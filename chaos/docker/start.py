@@ -31,7 +31,8 @@ def maker_of(
     made = images(client, tell, base, named)
 
     def make(directory: Path, needs: Needs, _seed: int) -> DockerCluster:
-        """Return a cluster that is up: three brokers, three members of etcd, whatever the needs."""
+        """Return a cluster that is up: three brokers, three members of etcd, whatever the needs,
+        and as many shards as they say."""
         engine = Engine(client, f"delayd-chaos-{secrets.token_hex(4)}")
         building = Building(
             directory,
@@ -41,6 +42,7 @@ def maker_of(
             new_cluster_id(),
             is_clocked=needs.is_clocked,
             has_small_disks=needs.has_small_disks,
+            shards=needs.shards,
         )
         return DockerCluster(building, engine)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from chaos.backend import BackendError
 from chaos.network import FAIR, Weather, Wires
-from chaos.processes import harm
+from chaos.processes import harm, resharder
 from chaos.processes.addresses import BrokerAddresses
 from chaos.processes.clocked_node import write_clock
 from chaos.processes.dying_switch import BARRIERS_VARIABLE
@@ -196,21 +196,7 @@ class ProcessCluster:
         return wait
 
     def start_resharding(self, shards: int) -> Callable[[float], int]:
-        folder = self._folder.path
-        command = (sys.executable, "-m", "delayd.commands.cli", "shards", "set", str(shards))
-        options = ("--bootstrap", self.bootstrap, "--cluster", CLUSTER_NAME)
-        with (folder / "logs" / "shards.log").open("ab") as log:
-            env = environment_for({"PYTHONPATH": str(ROOT)}, folder)
-            person = subprocess.Popen((*command, *options), env=env, stdout=log, stderr=log)
-
-        def wait(timeout_s: float) -> int:
-            try:
-                return person.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                person.kill()
-                return person.wait()
-
-        return wait
+        return resharder.started(shards, self.bootstrap, self._folder.path)
 
     def weather(self, weather: Weather, nodes: Collection[str], to: Collection[str]) -> None:
         if self._wires is not None:

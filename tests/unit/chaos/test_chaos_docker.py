@@ -14,10 +14,11 @@ from docker.errors import APIError
 
 from chaos.backend import BackendError
 from chaos.catalogue import ON_DOCKER, scenarios
+from chaos.docker import start
 from chaos.docker.engine import OWNER, RUN, Engine, sweep
 from chaos.docker.plan import Building, Container, Images, Net, Role, all_of, node
 from chaos.docker.start import is_routed
-from chaos.scenario import DOCKER, PROCESSES, lacking
+from chaos.scenario import DOCKER, PROCESSES, lacking, with_shards
 from delayd.config.node import load
 
 RUN_NAME = "delayd-chaos-1"
@@ -254,6 +255,25 @@ def test_what_a_backend_cannot_play_is_said() -> None:
     assert "slow or lossy" in str(lacking(known["lossy"], DOCKER))
     assert lacking(known["clock-ahead"], DOCKER) is None
     assert "one etcd" in str(lacking(known["kill-etcd-leader"], PROCESSES))
+
+
+@pytest.mark.parametrize("name", ["kill-shard-leader", "kill-shard-leaders", "reshard", "cut-both"])
+def test_clusters_of_containers_have_the_shards_that_are_wanted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = with_shards(scenarios(0)[name], 4)
+    assert lacking(scenario, DOCKER) is None
+    made: list[Building] = []
+    monkeypatch.setattr(start, "connected", Fake)
+    monkeypatch.setattr(start, "images", lambda *_: Images("delayd:1", "servers:1", "servers:1"))
+    monkeypatch.setattr(start, "DockerCluster", lambda building, _engine: made.append(building))
+    start.maker_of(print, None, {})(tmp_path, scenario.needs, 0)
+    assert [each.shards for each in made] == [4]
+
+
+@pytest.mark.parametrize(("shards", "partitions"), [(1, 4), (2, 4), (4, 4), (3, 6), (8, 8)])
+def test_each_shard_has_as_many_partitions(shards: int, partitions: int) -> None:
+    assert building(shards=shards).partitions == partitions
 
 
 @pytest.mark.parametrize(
