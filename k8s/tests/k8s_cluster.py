@@ -6,6 +6,7 @@
     K8S_FREEZE, K8S_THAW    shell commands that stop and continue the kubelet
     K8S_RATE       messages a second (500)
     K8S_KILL                a shell command that sends SIGKILL to a pod's node: {pod}
+    K8S_SHARDS     shards of the cluster that all tests begin with (1)
 
 Waits are bounded and end with what was waited for.
 """
@@ -33,6 +34,7 @@ POLL_S: Final = 1.0
 """kubectl takes a good part of a second of a processor each time."""
 CALL_TIMEOUT_S: Final = 120
 RATE: Final = int(os.environ.get("K8S_RATE", "500"))
+SHARDS: Final = int(os.environ.get("K8S_SHARDS", "1"))
 BEGUN: Final = 200
 """So many deliveries, and traffic is under way."""
 
@@ -40,6 +42,13 @@ SECONDS_MAX: Final = 1_200
 END_TIMEOUT_S: Final = 400
 STEADY_S: Final = 6
 """Between two faults, so that what one has delayed is over before the next."""
+
+IN_SHARDS: Final = f"""
+- op: add
+  path: /spec/template/spec/initContainers/0/args/-
+  value: --shards={SHARDS}
+"""
+"""What the component `topics` is told of them."""
 
 BACKUPS: Final = """
 apiVersion: v1
@@ -139,7 +148,10 @@ class Cluster:
             "resources": [path("overlays/dev")],
             "components": [path(f"components/{name}") for name in COMPONENTS],
             "configMapGenerator": [generated],
-            "patches": [{"patch": BACKUPS}],
+            "patches": [
+                {"patch": BACKUPS},
+                {"patch": IN_SHARDS, "target": {"kind": "StatefulSet", "name": "delayd"}},
+            ],
             "images": [_image(each) for each in os.environ.get("K8S_IMAGES", "").split()],
         }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
@@ -176,6 +188,37 @@ class Cluster:
             except KubectlError:
                 continue
         return None
+
+    def leads(self) -> dict[str, list[int]]:
+        """The shards that each node says it delivers; of nodes that answer."""
+        found = {}
+        for pod in self.pods():
+            name = str(pod["metadata"]["name"])
+            try:
+                found[name] = list(self.status(name)["shards_led"])
+            except (KubectlError, KeyError):
+                continue
+        return found
+
+    def are_led(self, shards: int) -> dict[str, list[int]] | None:
+        """The same, if each of so many shards is delivered, by one node."""
+        found = self.leads()
+        return (
+            found
+            if sorted(shard for led in found.values() for shard in led) == [*range(shards)]
+            else None
+        )
+
+    def are_spread(self, shards: int, pods: int) -> dict[str, list[int]] | None:
+        """The same, if no node delivers more than its part."""
+        found = self.are_led(shards)
+        part = -(-shards // pods)
+        is_spread = found and len(found) == pods and max(map(len, found.values())) <= part
+        return found if is_spread else None
+
+    def run_in(self, pod: str, *command: str) -> str:
+        """What a command prints, in the container of a node."""
+        return self.inside("exec", pod, "-c", "node", "--", *command)
 
     def wait_master(self) -> str:
         """Whoever it is, soon."""

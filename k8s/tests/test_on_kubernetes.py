@@ -21,6 +21,7 @@ import pytest
 from k8s_cluster import (
     BEGUN,
     NODES,
+    SHARDS,
     STEADY_S,
     Cluster,
     KubectlError,
@@ -321,14 +322,22 @@ def alter_buffer(cluster: Cluster, config: str) -> None:
     cluster.inside("exec", "kafka-0", "--", *tool, *where, *what)
 
 
-def test_the_label_shows_the_master(cluster: Cluster) -> None:
-    master = cluster.wait_master()
+def test_the_labels_show_the_masters(cluster: Cluster) -> None:
+    cluster.wait_ready()
+    wait_for("the labels", lambda: shown_masters(cluster) == said_masters(cluster), 60)
 
-    def is_shown() -> bool:
-        shown = cluster.pods(f"{NODES},delayd.io/role=master")
-        return [pod["metadata"]["name"] for pod in shown] == [master]
 
-    wait_for("the label", is_shown, 30)
+def shown_masters(cluster: Cluster) -> dict[str, str | None]:
+    """What the labels say of each master."""
+    shown = cluster.pods(f"{NODES},delayd.io/role=master")
+    found = (pod["metadata"] for pod in shown)
+    return {each["name"]: each["labels"].get("delayd.io/shards") for each in found}
+
+
+def said_masters(cluster: Cluster) -> dict[str, str | None]:
+    """What the nodes say themselves, if all shards are delivered."""
+    found = cluster.are_led(SHARDS) or {}
+    return {pod: ".".join(map(str, led)) for pod, led in found.items() if led}
 
 
 def test_the_audit_says_ok_of_all_of_it(cluster: Cluster, note: list[str], runs: list[Run]) -> None:

@@ -151,7 +151,7 @@ def build_fetching_app(fetching: Callable[[], dict[str, Any]]) -> FastAPI:
     @app.get("/leader")
     async def leader() -> JSONResponse:
         """It is not the master, and knows of none."""
-        return JSONResponse({"master": None, "self": False}, status_code=503)
+        return JSONResponse({"master": None, "self": False, "shards": []}, status_code=503)
 
     @app.get("/status")
     async def status() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from delayd.node.delivery.fates import KILLED, Fate
 from delayd.node.monitoring.metric_family import Family, Kind, Samples, counter, counters, gauge
 from delayd.node.monitoring.node_view import NodeView
 from delayd.node.monitoring.quota_families import QUOTA_FAMILIES
+from delayd.node.monitoring.shard_families import SHARD_FAMILIES
 from delayd.node.replica.room import RoomState
 from delayd.request import Reason, Verdict
 from delayd.request.recurrence.zones import TZDATA_VERSION
@@ -291,6 +292,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Shards that this node delivers; a cluster has one unless it was given more.",
         lambda of: len(of.delivery.led),
     ),
+    *SHARD_FAMILIES,
     counter(
         "delayd_shards_handed_over_total",
         "Shards that this node has handed over to a node that should lead them.",

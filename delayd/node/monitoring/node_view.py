@@ -153,6 +153,21 @@ class NodeView:
         reached_ms = newest.record.frontier.lowest_cursor.due_ms or newest.append_ms
         return max(0, now_ms - reached_ms)
 
+    @property
+    def shards(self) -> int:
+        """How many the cluster has."""
+        return self.replica.settings.shards
+
+    def shard_lags_ms(self) -> list[int]:
+        """Return the same of each shard; nothing while no frontier has been read."""
+        newest, now_ms = self.replica.newest, self.clock.wall_ms()
+        if newest is None:
+            return []
+        frontier = newest.record.frontier
+        cursors = [frontier.cursors_of(shard) for shard in range(frontier.shards)]
+        reached_ms = [min(each).due_ms or newest.append_ms for each in cursors]
+        return [max(0, now_ms - each_ms) for each_ms in reached_ms]
+
     def log_ahead_ms(self) -> int:
         """Return how far the buffer's times are ahead of this node's clock; 0 if they are not."""
         return max(0, self.replica.newest_append_ms - self.clock.wall_ms())
@@ -169,11 +184,10 @@ class NodeView:
         return [self.replica.wheel.counts.due_in(slot) for slot in range(first, first + slots)]
 
     def leader(self) -> dict[str, Any]:
-        """Return {"master": name or None, "self": bool}, as this node last learnt it."""
-        return {
-            "master": self.control.master_name,
-            "self": self.delivery.is_delivering,
-        }
+        """Return {"master": name or None, "self": bool, "shards": [those that it delivers]}, as
+        this node last learnt it. Of several shards it names the master of the first."""
+        led = self.delivery.led
+        return {"master": self.control.master_name, "self": bool(led), "shards": led}
 
     def status(self) -> dict[str, Any]:
         """Return everything that people ask about."""

@@ -19,7 +19,9 @@ from delayd.node.ingest_watch import DEAF_MS
 from delayd.node.monitoring.node_view import CHECKPOINT_LATE_MS, STALL_LIMIT_MS
 from delayd.request import Reason
 from delayd.runtime.clock import SystemClock
+from replication.rank import Rank
 from replication.record import LastStep
+from replication.shards import first_of_shard, joint_frontier
 
 
 @pytest.fixture
@@ -216,6 +218,32 @@ def test_the_steps_have_come_as_far_as_those_of_the_last_shard(still: Desk) -> N
     record = replace(record, frontier=frontier)
     still.replica.observe(SeenFrontier(record, newest.offset + 1, newest.append_ms))
     assert still.view.status()["frontier"]["now_ms"] == START_MS - 5_000
+
+
+def test_each_shard_lags_by_its_own_cursor(still: Desk) -> None:
+    newest = still.replica.newest
+    assert newest is not None
+    lanes = newest.record.settings.lanes
+    parts = [
+        replace(
+            first_of_shard(shard, 2, 2, lanes),
+            cursors=(Rank(START_MS - late_ms, 0, 0), *[Rank(START_MS, 0, 0)] * (lanes - 1)),
+            step=newest.record.frontier.step + 1,
+        )
+        for shard, late_ms in enumerate((250, 90_000))
+    ]
+    record = replace(newest.record, frontier=joint_frontier(parts))
+    still.replica.observe(SeenFrontier(record, newest.offset + 1, newest.append_ms))
+    assert still.view.shard_lags_ms() == [250, 90_000]
+    assert still.view.delivery_lag_ms() == 90_000
+    assert still.shows('delayd_shard_lag_seconds{shard="1"}', 90.0)
+
+
+def test_a_node_says_which_shards_it_delivers(still: Desk) -> None:
+    answer = still.get("/leader")
+    assert answer.status_code == 503
+    assert answer.json() == {"master": "somebody", "self": False, "shards": []}
+    assert still.shows('delayd_shard_led{shard="0"}', 0.0)
 
 
 def test_log_time_ahead_of_the_clock_is_shown(still: Desk) -> None:
