@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import structlog
 import typer
 
 from delayd.config.node import load
-from delayd.errors import ShardsChangedError
+from delayd.errors import ExitCode, ShardsChangedError
 from delayd.node.node import run_node
 from delayd.runtime.logs import set_up_logs
 
@@ -29,6 +30,7 @@ def node(
     """
     settings = load(config)
     set_up_logs(as_json=settings.log_json)
+    signal.signal(signal.SIGTERM, _end_at_once)
     try:
         code = asyncio.run(run_node(settings))
     except ShardsChangedError as changed:
@@ -37,3 +39,10 @@ def node(
         told = [] if config is None else ["--config", str(config)]
         os.execv(sys.executable, [sys.executable, "-m", "delayd.commands.cli", "node", *told])
     raise typer.Exit(code)
+
+
+def _end_at_once(*_: object) -> None:
+    """End a node that has not begun to run: it leads nothing, and a wheel bears any end. Threads
+    that wait for Kafka, or for shards to be opened, are not waited for."""
+    # As a signal's default action would, which the kernel ignores for a container's first process.
+    os._exit(ExitCode.FINE)

@@ -164,6 +164,9 @@ def _node_probes(spec: Object) -> Iterator[str]:
     startup = node.get("startupProbe", {})
     if startup.get("periodSeconds", 10) * startup.get("failureThreshold", 3) < 300:
         yield "startupProbe gives less than 5 minutes"
+    liveness = node.get("livenessProbe", {})
+    if liveness.get("periodSeconds", 10) * liveness.get("failureThreshold", 3) < 60:
+        yield "a node that begins anew has less than a minute"
 
 
 def _spread(spec: Object) -> Iterator[str]:

@@ -88,6 +88,7 @@ NODES: Final[dict[str, tuple[str, Break]]] = {
         put("node.livenessProbe.httpGet", path="/readyz"),
     ),
     "a short start": ("node-probes", put("node.startupProbe", failureThreshold=3)),
+    "a short life": ("node-probes", put("node.livenessProbe", failureThreshold=3)),
     "volumes that go with the set": (
         "kept-volumes",
         drop("spec.persistentVolumeClaimRetentionPolicy"),
