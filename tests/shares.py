@@ -102,8 +102,8 @@ OTHERS_S: Final = 5
 """Of a file with long tests that is not named."""
 
 SLOW_TESTS: Final = Path(__file__).with_name("slow_tests.txt")
-"""Tests that take half a second of a processor and more: `make test` runs them all, the inner loop
-does without. A line without indent is a file, the others are the tests in it."""
+"""Tests that take nearly half a second of a processor and more: `make test` runs them all, the
+inner loop does without. A line without indent is a file, the others are the tests in it."""
 
 
 def slow_tests() -> frozenset[str]:
