@@ -93,7 +93,7 @@ def stated(each: Written) -> dict[str, Any]:
     return found
 
 
-def changed(tables: Tables, change: Callable[[dict[str, Any]], None], full: bool) -> list[Row]:
+def changed(tables: Tables, change: Callable[[dict[str, Any]], object], full: bool) -> list[Row]:
     """What is found when a step says something else of quotas, one at which a target is full, or
     one at which it is open."""
     history = played()
