@@ -2,84 +2,12 @@
 
 #include <string.h>
 
-#define NIL 0xc0
-#define BIN_8 0xc4
-#define UINT_8 0xcc
-#define STR_8 0xd9
-#define ARRAY_16 0xdc
+#include "msgpack.h"
+
 #define FIELDS 10
 
 static const uint8_t NO_ID[5] = {NIL, BIN_8, 0, 0xa0, 0}; /* id, digest, origin, attempt */
 static const uint8_t NO_RETRY[2] = {0xa0, 0};
-
-static uint8_t *put_big(uint8_t *at, uint64_t number, int bytes) {
-    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
-        *at++ = (uint8_t)(number >> shift);
-    return at;
-}
-
-/* 0, 1 or 2, for a length of 1, 2 or 4 bytes. */
-static int width_of(size_t length) {
-    return length < 0x100 ? 0 : length < 0x10000 ? 1 : 2;
-}
-
-static uint8_t *put_length(uint8_t *at, unsigned form, size_t length) {
-    int width = width_of(length);
-    *at++ = (uint8_t)(form + (unsigned)width);
-    return put_big(at, length, 1 << width);
-}
-
-static uint8_t *put_bytes(uint8_t *at, const uint8_t *bytes, size_t length) {
-    if (length > 0)
-        memcpy(at, bytes, length);
-    return at + length;
-}
-
-static size_t bin_bytes(const struct piece *piece) {
-    if (piece->bytes < 0)
-        return 1;
-    size_t length = (size_t)piece->bytes;
-    return 1 + ((size_t)1 << width_of(length)) + length;
-}
-
-static uint8_t *put_bin(uint8_t *at, const struct piece *piece) {
-    if (piece->bytes < 0) {
-        *at++ = NIL;
-        return at;
-    }
-    at = put_length(at, BIN_8, (size_t)piece->bytes);
-    return put_bytes(at, piece->at, (size_t)piece->bytes);
-}
-
-static size_t str_bytes(const struct piece *piece) {
-    size_t length = (size_t)piece->bytes;
-    return length < 32 ? 1 + length : 1 + ((size_t)1 << width_of(length)) + length;
-}
-
-static uint8_t *put_str(uint8_t *at, const struct piece *piece) {
-    size_t length = (size_t)piece->bytes;
-    if (length < 32)
-        *at++ = (uint8_t)(0xa0 | length);
-    else
-        at = put_length(at, STR_8, length);
-    return put_bytes(at, piece->at, length);
-}
-
-/* The width of a number's form: 0 for one within its first byte. */
-static int uint_width(uint64_t number) {
-    return number < 0x80             ? 0
-           : number < 0x100          ? 1
-           : number < 0x10000        ? 2
-           : number < 0x100000000ull ? 4
-                                     : 8;
-}
-
-static uint8_t *put_uint(uint8_t *at, uint64_t number) {
-    int width = uint_width(number);
-    if (width > 0)
-        *at++ = (uint8_t)(UINT_8 + (width > 1) + (width > 2) + (width > 4));
-    return put_big(at, number, width > 0 ? width : 1);
-}
 
 static const struct piece *key_of(const struct record *record, const struct request *request) {
     return request->key.at != NULL ? &request->key : &record->key;
@@ -88,7 +16,7 @@ static const struct piece *key_of(const struct record *record, const struct requ
 size_t body_bytes(const struct record *record, const struct request *request) {
     struct piece name, content;
     const uint8_t *at = record->headers;
-    size_t bytes = 1 + str_bytes(&request->topic) + 1 + (size_t)uint_width((uint64_t)request->asked_ms);
+    size_t bytes = 1 + str_bytes(&request->topic) + uint_bytes((uint64_t)request->asked_ms);
     bytes += bin_bytes(key_of(record, request)) + bin_bytes(&record->value);
     bytes += request->users < 16 ? 1 : 3;
     for (int32_t place = 0; place < record->header_count; place++) {
@@ -96,7 +24,7 @@ size_t body_bytes(const struct record *record, const struct request *request) {
         if (!is_reserved(&name))
             bytes += 1 + str_bytes(&name) + bin_bytes(&content);
     }
-    bytes += request->partition < 0 ? 1 : 1 + (size_t)uint_width((uint64_t)request->partition);
+    bytes += request->partition < 0 ? 1 : uint_bytes((uint64_t)request->partition);
     if (request->id.at == NULL)
         return bytes + sizeof NO_ID;
     return bytes + str_bytes(&request->id) + 2 + DIGEST_BYTES + sizeof NO_RETRY;
@@ -105,13 +33,13 @@ size_t body_bytes(const struct record *record, const struct request *request) {
 uint8_t *body_write(uint8_t *to, const struct record *record, const struct request *request) {
     struct piece name, content;
     const uint8_t *at = record->headers;
-    *to++ = 0x90 | FIELDS;
+    *to++ = FIX_ARRAY | FIELDS;
     to = put_str(to, &request->topic);
     to = put_uint(to, (uint64_t)request->asked_ms);
     to = put_bin(to, key_of(record, request));
     to = put_bin(to, &record->value);
     if (request->users < 16) {
-        *to++ = (uint8_t)(0x90 | request->users);
+        *to++ = (uint8_t)(FIX_ARRAY | request->users);
     } else {
         *to++ = ARRAY_16;
         to = put_big(to, (uint64_t)request->users, 2);
@@ -120,7 +48,7 @@ uint8_t *body_write(uint8_t *to, const struct record *record, const struct reque
         at = record_header_read(at, record->key.at, &name, &content);
         if (is_reserved(&name))
             continue;
-        *to++ = 0x92;
+        *to++ = FIX_ARRAY | 2;
         to = put_str(to, &name);
         to = put_bin(to, &content);
     }

@@ -6,7 +6,7 @@
 
 /* Changes with every change of a function or structure that Python uses: `delayd.runtime.native` loads no
  * library that was built from another release's source. */
-#define DELAYD_INTERFACE 5u
+#define DELAYD_INTERFACE 6u
 
 uint32_t delayd_interface(void);
 

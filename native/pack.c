@@ -133,14 +133,33 @@ static void write_frame(const struct packing *packing, const struct packed *pack
         message_write(frame, packed->length, &record, request, packed->lane, packed->due_ms);
 }
 
+/* May the run hold a request of this kind? */
+static int is_plain(enum request_kind kind, const struct pack_rules *rules) {
+    return kind == REQUEST_PLAIN || (kind == REQUEST_KEYED && rules->takes_ids);
+}
+
+/* Write what is to be remembered of a schedule with an id; 0 if there is no room. */
+static int add_first(struct packing *packing, const struct record *record, struct request *request,
+                     int64_t due_ms) {
+    struct pack_result *result = packing->result;
+    struct first *first = &packing->room->firsts[result->firsts];
+    uint32_t lane = packing->topics.lanes[packing->topics.last];
+    digest_make(record, &packing->rules->digest, request);
+    *first = (struct first){.key = result->lines_bytes, .record = result->taken};
+    if (!first_write(packing->room->lines, record, request, lane, due_ms, packing->rules->keep_ms, first))
+        return 0;
+    result->lines_bytes = first->end;
+    result->firsts++;
+    return 1;
+}
+
 /* How many records are to be left to Python: up to where `run_min` in a row are plain. */
 static uint32_t others_of(const uint8_t *records, size_t size, const struct pack_rules *rules) {
     struct record record;
     struct request request;
     uint32_t seen = 0, plain = 0;
     while (seen < PACKED_MAX && plain < rules->run_min && record_read(records, size, &record)) {
-        int is_plain = request_read(&record, &rules->limits, &request) == REQUEST_PLAIN;
-        plain = is_plain ? plain + 1 : 0;
+        plain = is_plain(request_read(&record, &rules->limits, &request), rules) ? plain + 1 : 0;
         seen++;
         records += record.bytes;
         size -= record.bytes;
@@ -165,19 +184,22 @@ int delayd_pack(const uint8_t *records, size_t size, const struct pack_rules *ru
     struct record record;
     struct request request;
     int is_whole = 1;
+    uint32_t taken_max = rules->taken_max < PACKED_MAX ? rules->taken_max : PACKED_MAX;
     *result = (struct pack_result){
         .next_offset = rules->next_offset, .log_ms = rules->log_ms, .leap_ms = rules->leap_ms};
     if (size > UINT32_MAX / 2)
         return 0;
-    while (result->taken < PACKED_MAX && result->taken_bytes < size) {
+    while (result->taken < taken_max && result->taken_bytes < size) {
         const uint8_t *at = records + result->taken_bytes;
         if (!record_read(at, size - result->taken_bytes, &record))
             return 0;
         is_whole = is_in_order(&record, rules, result->next_offset) &&
-                   request_read(&record, &rules->limits, &request) == REQUEST_PLAIN;
+                   is_plain(request_read(&record, &rules->limits, &request), rules);
         if (!is_whole || !topics_find(&packing.topics, &request.topic))
             break;
         int64_t due_ms = request.asked_ms > record.append_ms ? request.asked_ms : record.append_ms;
+        if (request.id.at != NULL && !add_first(&packing, &record, &request, due_ms))
+            break;
         if (!is_covered(rules, packing.topics.lanes[packing.topics.last], due_ms, record.offset))
             place(&packing, &record, &request, due_ms);
         pass_time(result, record.append_ms, rules->trail_ms);

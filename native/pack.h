@@ -1,9 +1,12 @@
-/* The hot path of ingest: plain schedules of one partition, as records, become frames by segment.
+/* The hot path of ingest: schedules of one partition, as records, become frames by segment.
  *
  * `Replica.take` and `Segments.append` do the same record by record, in Python. Here a *run* is taken:
  * plain records in the order of their offsets, up to the first that is not plain. Where the first ones are not
  * plain, or fewer than `run_min` in a row are, only their number is said, and Python takes them. So both
  * keep the order, and neither is called for every second record.
+ *
+ * A schedule with an id counts as plain if `takes_ids`: as if nothing were known of its id. What is to be remembered
+ * of it is written, too, and Python asks whether nothing is known, and no id is there twice, before it takes the run.
  *
  * It reads the bytes of `records`, and writes within the buffers that it is given; it allocates nothing, keeps
  * nothing, and holds no lock.
@@ -14,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "digest.h"
+#include "firsts.h"
 #include "request.h"
 #include "topics.h"
 
@@ -42,6 +47,10 @@ struct pack_rules {
     const struct cursor *cursors; /* by lane; NULL if nothing is */
     uint32_t counts_slots;        /* whether messages of far hours are counted by slot, too */
     uint32_t run_min; /* fewer plain records in a row are left to Python */
+    uint32_t takes_ids;
+    uint32_t taken_max; /* records, up to PACKED_MAX */
+    int64_t keep_ms;    /* how long an id is remembered after its message is due */
+    struct digest_rules digest;
 };
 
 /* Frames of one slot or hour: frames[begin .. begin + bytes), in the order of the records. */
@@ -81,6 +90,8 @@ struct pack_result {
     uint32_t groups;
     uint32_t tallies;
     uint32_t topics;
+    uint32_t firsts;
+    uint32_t lines_bytes;
     uint64_t frames_bytes;
     int64_t next_offset;
     int64_t log_ms;
@@ -90,12 +101,14 @@ struct pack_result {
     int32_t epoch;      /* of the last record */
 };
 
-/* What it writes into; each has PACKED_MAX places, `topics` has TOPICS_MAX. */
+/* What it writes into; each has PACKED_MAX places, `topics` has TOPICS_MAX, `lines` LINES_BYTES. */
 struct pack_room {
     struct packed *packed;
     struct group *groups;
     struct tally *tallies;
     struct topic_place *topics;
+    struct first *firsts;
+    uint8_t *lines;
     uint8_t *frames;
     uint64_t frames_max; /* twice the bytes of the records is always enough */
 };

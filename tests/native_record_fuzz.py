@@ -8,7 +8,7 @@ frame must be Python's; where it leaves a plain record to Python, nothing is los
 import contextlib
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from cluster_settings import LANES, REQUEST_LIMITS
 
@@ -20,7 +20,15 @@ from delayd.node.replica.fast_ingest import FastIngest
 from delayd.request import Op, Request, message_body, parse
 from delayd.runtime import native
 from delayd.runtime.native.flat import Surveyor
-from delayd.runtime.native.packing import Packer, PackRules, Run, limits_of
+from delayd.runtime.native.packing import (
+    PACKED_MAX,
+    Firsts,
+    Packer,
+    PackRules,
+    Run,
+    digest_rules_of,
+    limits_of,
+)
 from delayd.runtime.native.rows import (
     CANCEL,
     ID,
@@ -34,11 +42,15 @@ from delayd.runtime.native.rows import (
     Rows,
 )
 from delayd.wheel import Frame, FrameKind
-from delayd.wheel.frame import packed
+from delayd.wheel.catalogue import Catalogue
+from delayd.wheel.frame import PackedFrame, packed
+from delayd.wheel.id_memory import IdMemory, id_name
+from replication.ingest import first_of_id
 from replication.rank import lane_of
 from replication.settings import TRACING_HEADERS
 
 APPEND_MS: Final = 1_700_000_000_000
+KEEP_MS: Final = 86_400_000
 TOLD_EVERY: Final = 500_000
 NAMES: Final = (
     *("delayd-topic", "delayd-due", "delayd-delay", "delayd-level", "delayd-partition"),
@@ -120,8 +132,9 @@ def fuzz_records(library: native.Library, random: Random, inputs: int) -> Report
         partitions=REQUEST_LIMITS.partitions,
         prefix=REQUEST_LIMITS.prefix,
     )
-    packer = Packer(library, limits, lanes=LANES, run_min=1)
-    reader = RowReader(library, limits, lanes=LANES, uncounted=TRACING_HEADERS)
+    digest = digest_rules_of(TRACING_HEADERS)
+    packer = Packer(library, limits, lanes=LANES, run_min=1, keep_ms=KEEP_MS, digest=digest)
+    reader = RowReader(library, limits, lanes=LANES, digest=digest)
     fast = FastIngest(REQUEST_LIMITS, LANES)
     while report.inputs < inputs:
         records = [a_record(random, offset) for offset in range(random.randrange(1, 6))]
@@ -155,9 +168,11 @@ def fuzz_records(library: native.Library, random: Random, inputs: int) -> Report
 
 def pack(packer: Packer, random: Random, data: bytearray, end: int, at: int = 0) -> Run | int:
     near_slot = random.choice((0, APPEND_MS // 1000 + 11, 10**12))
-    rules = PackRules(1, near_slot, 0, 0, 0, random.choice((0, 1_000)), None, False)
+    trail_ms, takes_ids = random.choice((0, 1_000)), random.random() < 0.7
+    rules = PackRules(1, near_slot, 0, 0, 0, trail_ms, None, False, takes_ids)
+    taken_max = random.choice((1, 3, PACKED_MAX, 2**32 - 1))
     try:
-        return packer.pack(data, at, end, rules)
+        return packer.pack(data, at, end, rules, taken_max)
     except ValueError:
         return 0
 
@@ -179,34 +194,67 @@ def compared(packer: Packer, random: Random, fast: FastIngest, flat: FlatRecords
             at = end if done + run == len(records) else flat[done + run :].place[1]
             done += run
             continue
-        wanted: dict[tuple[bool, int], bytearray] = {}
-        order: list[tuple[int, int, int, int]] = []
-        for record, frame in zip(
-            records[done : done + run.taken],
-            fast.pack(records[done : done + run.taken]),
-            strict=True,
-        ):
-            if frame is None or record.partition != 1:
-                return None
-            order.append((frame.due_ms, frame.offset, frame.lane, len(frame.data)))
-        for group in run.groups:
-            wanted[group.is_hour, group.number] = bytearray(group.frames)
-        if [placed[:4] for placed in run.placed] != order:
+        packed_records = records[done : done + run.taken]
+        frames = frames_of(packed_records, fast)
+        if frames is None or not run_is_right(run, frames):
             return None
-        frames = fast.pack(records[done : done + run.taken])
-        for frame in frames:
-            assert frame is not None
-            number = frame.due_ms // 1000
-            held = wanted.get((False, number), wanted.get((True, number // 3600), bytearray()))
-            if not held.startswith(frame.data):
-                return None
-            del held[: len(frame.data)]
-        if any(wanted.values()) or sum(g.crcs for g in run.groups) != sum(
-            f.crc for f in frames if f
-        ):
+        if run.firsts != firsts_of(packed_records, frames):
             return None
         at, done, taken = at + run.taken_bytes, done + run.taken, taken + run.taken
     return taken
+
+
+def frames_of(records: list[Record], fast: FastIngest) -> list[PackedFrame] | None:
+    """Return Python's frames of records that were packed; None if one of them is no schedule."""
+    frames = []
+    for record, frame in zip(records, fast.pack(records), strict=True):
+        if frame is None:
+            asked = parse(record, REQUEST_LIMITS)
+            is_keyed = isinstance(asked, Request) and asked.op is Op.SCHEDULE and asked.id
+            if not is_keyed or not isinstance(asked, Request) or asked.is_told:
+                return None
+            assert asked.topic is not None
+            lane, due_ms = lane_of(asked.topic, LANES), max(asked.due_ms, record.append_ms)
+            made = (due_ms, record.partition, record.offset, lane, FrameKind.MESSAGE)
+            frame = packed(Frame(*made, record.append_ms, message_body(asked)))
+        if record.partition != 1:
+            return None
+        frames.append(frame)
+    return frames
+
+
+def run_is_right(run: Run, frames: list[PackedFrame]) -> bool:
+    """Return whether a run is made of these frames."""
+    order = [(frame.due_ms, frame.offset, frame.lane, len(frame.data)) for frame in frames]
+    if [placed[:4] for placed in run.placed] != order:
+        return False
+    wanted = {(group.is_hour, group.number): bytearray(group.frames) for group in run.groups}
+    for frame in frames:
+        number = frame.due_ms // 1000
+        held = wanted.get((False, number), wanted.get((True, number // 3600), bytearray()))
+        if not held.startswith(frame.data):
+            return False
+        del held[: len(frame.data)]
+    crcs = sum(group.crcs for group in run.groups)
+    return not any(wanted.values()) and crcs == sum(frame.crc for frame in frames)
+
+
+def firsts_of(records: list[Record], frames: list[PackedFrame]) -> Firsts:
+    """Return what Python remembers of the ids of these records, if nothing is known of them."""
+    lines = []
+    for place, (record, frame) in enumerate(zip(records, frames, strict=True)):
+        asked = parse(record, REQUEST_LIMITS)
+        assert isinstance(asked, Request)
+        if asked.id is None:
+            continue
+        memory = IdMemory(cast(Catalogue, None), lambda _kills: None)
+        state = first_of_id(frame.due_ms, frame.offset, frame.lane, asked.digest)
+        topics = {frame.offset: frame.topic}
+        memory.remember(record.partition, id_name(asked.id), state, KEEP_MS, topics)
+        (key, value), (end, nothing) = memory.capture().items()
+        assert value is not None and nothing == b""
+        lines.append((key, value, end, place))
+    return Firsts(*map(list, zip(*lines, strict=True))) if lines else Firsts()
 
 
 def rows_or_nothing(reader: RowReader, data: bytearray) -> None:

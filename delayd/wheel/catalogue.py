@@ -26,7 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from copy import copy
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -299,7 +299,7 @@ class Catalogue:
                 begin = (name.generation, start) if name.is_hour else (name.generation,)
                 value = _pack((*begin, *info[:3], *info.highest_offsets))
                 write.put(_segment_key(name.is_hour, name.number), value)
-            for key, note in (*batch.notes.items(), *batch.counts().items()):
+            for key, note in chain(batch.notes.items(), batch.counts().items()):
                 if note is None:
                     write.delete(key)
                 else:

@@ -20,11 +20,13 @@ the frontier has covered all messages in it (docs/design/frontier.md, "Forgettin
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import repeat
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from delayd.runtime.native.packing import Firsts
 from delayd.wheel.catalogue import Catalogue
 from delayd.wheel.kills import KILL_KEY, KILLS, Kill, kill_key, kill_of, kill_value
 from delayd.wheel.kills import rank_of as kill_rank
@@ -182,6 +184,19 @@ class IdMemory:
                 lowest[partition] = key
         for partition, key in lowest.items():
             self._front(_STATE.pack(b"e", partition)).put(key)
+
+    def known_in(self, firsts: Firsts) -> list[int]:
+        """Return which records of a run are under an id of which something is known, by now or by
+        the records before them in it: their numbers in it."""
+        return [firsts.records[place] for place in self._layers.known_in(firsts.keys)]
+
+    def remember_run(self, partition: int, firsts: Firsts) -> None:
+        """Remember ids of a partition, of which nothing was known: what `remember_firsts` makes of
+        them."""
+        if firsts.keys:
+            self._layers.put_all(zip(firsts.keys, firsts.values, strict=True))
+            self._layers.put_all(zip(firsts.ends, repeat(b"")))
+            self._front(_STATE.pack(b"e", partition)).put(min(firsts.ends))
 
     def kill(self, rank: Rank) -> Kill | None:
         """Return the kill of the message of this rank; None if it was not killed."""

@@ -9,7 +9,7 @@ except that LevelDB may take in `captured` meanwhile: both give the same value.
 """
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from delayd.wheel.catalogue import Catalogue
@@ -37,6 +37,13 @@ class Layers:
     def get_each(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys as of now, in their order."""
         fresh, captured = self._fresh, self._captured
+        if fresh.keys().isdisjoint(keys) and captured.keys().isdisjoint(keys):
+            ordered = sorted(keys)
+            found = self._catalogue.each_note(ordered)
+            if found.count(None) < len(found):
+                by_key = dict(zip(ordered, found, strict=True))
+                found = [by_key[key] for key in keys]
+            return found
         values = [fresh[key] if key in fresh else captured.get(key) for key in keys]
         # Sorted, so that keys of one table are read one after the other.
         below = sorted(
@@ -48,6 +55,23 @@ class Layers:
         for (_, place), value in zip(below, found, strict=True):
             values[place] = value
         return values
+
+    def known_in(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the places of those of these keys that have a value as of now, or were there
+        before in them."""
+        values = self.get_each(keys)
+        if values.count(None) == len(values) and len(set(keys)) == len(keys):
+            return []
+        known, before = list[int](), set[bytes]()
+        for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if value is not None or key in before:
+                known.append(place)
+            before.add(key)
+        return known
+
+    def put_all(self, changes: Iterable[tuple[bytes, bytes]]) -> None:
+        """Change values; see `put`."""
+        self._fresh.update(changes)
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Change a value; None deletes it. Durable with the next checkpoint."""

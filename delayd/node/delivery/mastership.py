@@ -26,6 +26,7 @@ from delayd.node.delivery.planner import Planner, StepContent
 from delayd.node.delivery.spans import TracedSends
 from delayd.node.delivery.step_writer import StepWriter
 from delayd.node.delivery.takeover_run import check_first, run_takeover
+from delayd.node.replica.splitting import split_before
 from replication.delivery_queue import Plan
 from replication.frontier import Frontier, stand_still
 from replication.now import MS_NS, BrokerBound, bounded_now_ms, drift_ms
@@ -174,7 +175,7 @@ class Mastership:
         found = self._commit.last
         assert found is not None and found.frontier == last, "the log was not read on"
         self._refuse_successor(found)
-        while not self._replica.split_before(last):
+        while not split_before(self._replica, last):
             if not self._goes_on():
                 return False
         self._plans = Planner.of(self._replica, last)

@@ -19,6 +19,7 @@ from delayd.node.delivery.slot_opener import OPEN_AHEAD_MS, SlotOpener
 from delayd.node.replica.cancel_marks import Judged, Moved, cancel_marker_of, last_markers
 from delayd.node.replica.replica import Replica
 from delayd.node.replica.request_rates import RequestRates
+from delayd.node.replica.splitting import split_before
 from delayd.request import id_of
 from delayd.runtime import native
 from delayd.runtime.native.unpacking import Frames
@@ -129,7 +130,7 @@ class Planner:
     @classmethod
     def of(cls, replica: Replica, frontier: Frontier) -> "Planner":
         """Return a planner that is told of all that the replica stores. Takes the lock."""
-        while not replica.split_before(frontier):
+        while not split_before(replica, frontier):
             pass
         with replica.changed:
             planner = cls(

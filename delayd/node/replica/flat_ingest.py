@@ -1,14 +1,17 @@
 """The native path of ingest: flat records become frames by segment in C, run by run.
 
-A run of plain schedules is packed as a whole (`native/pack.h`). What lies between runs is read into
-rows (`native/rows.h`), of which Python decides (`row_ingest.py`). The lock is held only while
-a run or a piece of rows goes into the wheel: if by then other rules hold for a run (an hour has
-become near, say), it is packed again.
+A run of schedules is packed as a whole (`native/pack.h`), those with an id as if nothing were known
+of it. What lies between runs is read into rows (`native/rows.h`), of which Python decides
+(`row_ingest.py`). The lock is held only while a run or a piece of rows goes into the wheel: if by
+then other rules hold for a run (an hour has become near, say), it is packed again; and if some of
+its ids are known, those become rows, and what lies between is packed again.
 
 Invariant: wheel, log time, positions and what is remembered of ids are what `Replica.take` makes of
 the same records in the same pieces (`tests/unit/node/replica/test_flat_ingest.py`).
 """
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from delayd.bus import Record
@@ -18,7 +21,13 @@ from delayd.node.replica.row_ingest import RowPiece
 from delayd.node.replica.told import Arrivals, Rejected
 from delayd.request import RequestLimits
 from delayd.runtime import native
-from delayd.runtime.native.packing import Packer, PackRules, Run, limits_of
+from delayd.runtime.native.packing import (
+    Packer,
+    PackRules,
+    Run,
+    digest_rules_of,
+    limits_of,
+)
 from delayd.runtime.native.rows import RowReader
 from replication.rules import is_steady
 from replication.settings import TRACING_HEADERS
@@ -45,14 +54,14 @@ class Taker(Protocol):
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return how a run is packed that begins there."""
 
-    def take_run(self, offset: int, run: Run, rules: PackRules) -> bool:
-        """Ingest a run; False if it must be packed anew."""
+    def take_run(self, offset: int, run: Run, rules: PackRules) -> Sequence[int] | None:
+        """Ingest a run, unless it must be packed anew: see `Replica.take_run`."""
 
 
 class FlatIngest:
     """Takes flat records into a replica. Used by one thread."""
 
-    def __init__(self, limits: RequestLimits, lanes: int) -> None:
+    def __init__(self, limits: RequestLimits, lanes: int, id_memory_ms: int) -> None:
         """`limits` of the cluster: those that never change are used."""
         self._packer: Packer | None = None
         if native.library is not None:
@@ -62,9 +71,16 @@ class FlatIngest:
                 partitions=limits.partitions,
                 prefix=limits.prefix,
             )
-            self._packer = Packer(native.library, fixed, lanes=lanes, run_min=PLAIN_RUN_MIN)
-            uncounted = (*TRACING_HEADERS, *limits.tracing_headers)
-            self._reader = RowReader(native.library, fixed, lanes=lanes, uncounted=uncounted)
+            digest = digest_rules_of((*TRACING_HEADERS, *limits.tracing_headers))
+            self._packer = Packer(
+                native.library,
+                fixed,
+                lanes=lanes,
+                run_min=PLAIN_RUN_MIN,
+                keep_ms=id_memory_ms,
+                digest=digest,
+            )
+            self._reader = RowReader(native.library, fixed, lanes=lanes, digest=digest)
 
     def take(self, replica: Taker, records: FlatRecords) -> list[Rejected]:
         """Ingest records; return those that get a dead letter."""
@@ -80,27 +96,41 @@ class FlatIngest:
             for each in records.survey.stretches
         )
         for stretch in records.survey.stretches:
-            left = stretch.count
+            left, takes_ids, known = stretch.count, True, deque[int]()
             # A run is not looked at: what is for a topic that is full must not be in one.
             while left >= PLAIN_RUN_MIN and stretch.partition not in replica.limits.full:
                 first = RECORD.unpack_from(data, at)
                 offset, append_ms = first[OFFSET_FIELD], first[APPEND_FIELD]
                 rules = replica.pack_rules(stretch.partition, offset)
-                run = self._packer.pack(data, at, records.place_of(done + left), rules)
+                stop, most = records.place_of(done + left), known[0] - done if known else left
+                run: Run | int = most + 1
+                if most >= PLAIN_RUN_MIN:
+                    run = self._packer.pack(data, at, stop, rules, most, takes_ids=takes_ids)
+                skipped = 0
                 if isinstance(run, int):
-                    done, left = done + run, left - run
-                    at = records.place_of(done)
+                    skipped = run
                 elif replica.arrivals.rates.straddles(run, append_ms, rules.trail_ms):
                     # It becomes rows.
-                    done, left = done + run.taken, left - run.taken
-                    at = records.place_of(done)
+                    skipped = run.taken
                 elif begin < at:
                     # They come first, and a run is packed by what holds after them.
                     rejected += self._take_others(replica, data, begin, at, has_rows)
                     begin = at
-                elif replica.take_run(offset, run, rules):
+                elif (found := replica.take_run(offset, run, rules)) is None:
+                    continue
+                elif found:
+                    known = deque(sorted({*known, *(done + each for each in found)}))
+                    if 2 * len(found) > len(run.firsts.keys):
+                        # So are others that come: they are not asked for twice.
+                        takes_ids, known = False, deque()
+                else:
                     done, left = done + run.taken, left - run.taken
                     at = begin = at + run.taken_bytes
+                if skipped:
+                    done, left = done + skipped, left - skipped
+                    at = records.place_of(done)
+                while known and known[0] < done:
+                    known.popleft()
             done += left
             at = records.place_of(done)
         return rejected + self._take_others(replica, data, begin, end, has_rows)

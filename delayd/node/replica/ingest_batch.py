@@ -17,7 +17,7 @@ from delayd.node.replica.noted_kills import NotedKills
 from delayd.node.replica.refusals import refusal_of, unmoved_of
 from delayd.node.replica.replies import Replies
 from delayd.node.replica.rescheduling import WRITES_MESSAGES, in_part, marker_body_of
-from delayd.node.replica.unknown_past import WHOLE_PAST, Past
+from delayd.node.replica.unknown_past import WHOLE_PAST, Past, stores_first
 from delayd.request import Op, Reject, Request, message_body, offset_of
 from delayd.wheel import Frame, FrameKind
 from delayd.wheel.frame import PackedFrame
@@ -181,9 +181,8 @@ class IngestBatch:
 
     @property
     def stores_first(self) -> bool:
-        """True if a schedule under an id of which nothing is remembered is stored, without a word
-        to anybody."""
-        return self.knows_past and self._settings.receipts_written != RECEIPTS_ALL
+        """See `stores_first`."""
+        return stores_first(self._past, self._settings)
 
     def recall_each(self, keys: Sequence[tuple[int, bytes]]) -> None:
         """Look up what is remembered of ids, by partition and name, all at once."""

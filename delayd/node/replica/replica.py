@@ -35,7 +35,7 @@ from delayd.node.replica.switching import (
     refuse_unreadable,
 )
 from delayd.node.replica.told import ArrivalListener, Arrivals, Pending, Rejected
-from delayd.node.replica.unknown_past import past_of
+from delayd.node.replica.unknown_past import past_of, stores_first
 from delayd.runtime.native.packing import PackRules, Run
 from delayd.runtime.threads import Condition, SystemThreads, Threads
 from delayd.wheel import Progress
@@ -48,9 +48,9 @@ from replication.ids import NOTHING, IdState
 from replication.ingest import LogState
 from replication.log_time import trail_ms_of
 from replication.quotas import full_lines
-from replication.rank import SLOT_MS, Rank, slot_of
+from replication.rank import Rank, slot_of
 from replication.record import decode, encode
-from replication.rules import Barrier, Rules
+from replication.rules import Barrier, Rules, is_steady
 from replication.settings import Settings
 from replication.trimmed import Beginning
 
@@ -59,8 +59,6 @@ CLOCK_AHEAD_MAX_MS = 2 * 3_600_000
 QUEUE_LINES_OF_RECORD = 2
 """Lines that a record adds at most to what is looked at to forget ids: of its id, and of what it
 redrives or continues."""
-SPLIT_RETRY_MS = 20
-"""How soon a takeover that needs a split looks again whether it may."""
 
 
 class Replica:
@@ -96,7 +94,7 @@ class Replica:
         progress = wheel.progress
         self.limits = limits_at(settings, proof_key, progress)  # They change under the lock.
         self._fast_ingest = FastIngest(self.limits, settings.lanes)
-        self._flat_ingest = FlatIngest(self.limits, settings.lanes)
+        self._flat_ingest = FlatIngest(self.limits, settings.lanes, settings.id_memory_ms)
         self.began: tuple[Beginning, ...] = progress.began if progress else ()
         """Where a trimmed buffer began when this replica was rebuilt from it; see `Progress`."""
         self._past = past_of(settings, self.began)
@@ -223,33 +221,41 @@ class Replica:
     def pack_rules(self, partition: int, offset: int) -> PackRules:
         """Return what decides how a run is packed that begins at this offset."""
         near_slot, counts_slots = self.wheel.filing
+        version = self.rules.version_at(partition, offset)
         return PackRules(
             partition,
             near_slot,
             *self._states[partition],
-            trail_ms_of(self.settings, self.rules.version_at(partition, offset)),
+            trail_ms_of(self.settings, version),
             self.retention.covered_at(partition),
             counts_slots,
+            is_steady(version) and stores_first(self._past, self.settings),
         )
 
-    def take_run(self, offset: int, run: Run, rules: PackRules) -> bool:
-        """Ingest a run that begins at this offset and was packed by these rules. Return False, and
-        change nothing, if others hold by now."""
+    def take_run(self, offset: int, run: Run, rules: PackRules) -> Sequence[int] | None:
+        """Ingest a run that begins at this offset and was packed by these rules.
+
+        Return which of its records cannot be in a run, by their numbers in it: something is known
+        of their ids. If there are any, nothing is changed. Return None, and change nothing, if
+        other rules hold by now."""
         partition = rules.partition
         with self.changed:
             if rules != self.pack_rules(partition, offset):
-                return False
+                return None
+            if known := self.wheel.ids.known_in(run.firsts):
+                return known
             states = self._states.copy()
             states[partition] = LogState(run.next_offset, run.log_ms, run.leap_ms)
             until_ms = max(state.log_ms or state.leap_ms for state in states)
             entries = self.wheel.append_run(run, rules, until_ms, self.arrivals.told_ms)
             if entries is None:
-                return False
+                return None
+            self.wheel.ids.remember_run(partition, run.firsts)
             self._states, self._epochs[partition] = states, run.leader_epoch
             self.ingested_count += run.taken
             self.arrivals.tell(entries, run)
             self.changed.notify_all()
-        return True
+        return ()
 
     def observe(self, seen: SeenFrontier) -> None:
         """Note a committed frontier that was read or written. FrontierError if it contradicts an
@@ -317,24 +323,6 @@ class Replica:
         with self.changed:
             kept = (each for each in self.arrivals.listeners if each is not listener)
             self.arrivals.listeners = tuple(kept)
-
-    def split_before(self, frontier: Frontier) -> bool:
-        """Split a piece of the hours that a frontier stands in or has passed; True when all are.
-
-        Hours of many messages take minutes: whoever waits for them must show signs of life.
-        """
-        reached_ms = frontier.highest_cursor.due_ms
-        slot = slot_of(reached_ms)
-        with self.changed:
-            self.wheel.advance(slot * SLOT_MS)
-            whole_below = self.wheel.whole_below
-        if whole_below is None or slot < whole_below:
-            return True
-        # An export holds splits until it is done.
-        if not self.split_some(reached_ms):
-            with self.changed:
-                self.changed.wait(SPLIT_RETRY_MS / 1000)
-        return False
 
     def know(self, partition: int, id: str) -> tuple[IdState, list[Kill | None]] | None:
         """Return the state of an id, and the kill of each message that it killed last, if anything

@@ -16,7 +16,7 @@ from delayd.errors import LogNotEnoughError
 from replication.frontier import Frontier
 from replication.ids import IdState, held_counting
 from replication.ingest import REDRIVE_MEMORY_MS, Asked, Decision, Op
-from replication.settings import Settings
+from replication.settings import RECEIPTS_ALL, Settings
 from replication.trimmed import MAYBE, Beginning, horizons_of, is_settled, maybe_due_ms
 
 
@@ -206,3 +206,9 @@ def _not_enough(record: Record, until_ms: int) -> LogNotEnoughError:
 def told_at(at_ms: int) -> str:
     """Return a time as people read it."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def stores_first(past: Past, settings: Settings) -> bool:
+    """Return whether a schedule under an id of which nothing is remembered is stored, without a
+    word to anybody."""
+    return past is WHOLE_PAST and settings.receipts_written != RECEIPTS_ALL

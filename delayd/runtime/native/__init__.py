@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 """DELAYD_INTERFACE of `native/library.h`, which this module was written for."""
 SWITCH: Final = "DELAYD_NATIVE"
 """The variable of the environment that turns it on or off."""

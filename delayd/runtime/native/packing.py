@@ -1,4 +1,4 @@
-"""Packing plain schedules into frames in C; `native/pack.h` says what is plain, and what is a run.
+"""Packing schedules into frames in C; `native/pack.h` says what is plain, and what is a run.
 
 Not here: what a replica makes of it (`delayd.node.replica.flat_ingest`).
 """
@@ -22,6 +22,10 @@ _PACKED = Struct("<qqQIIII")
 """`struct packed`."""
 _TALLY = Struct("<qII")
 """`struct tally`."""
+_FIRST = Struct("<IIIII")
+"""`struct first` of native/firsts.h."""
+LINES_BYTES: Final = 1 << 20
+"""Room for what is to be remembered of the ids of one run."""
 _TOPIC = Struct("<II")
 """`struct topic_place` of native/topics.h."""
 TOPIC_BYTES: Final = _TOPIC.size
@@ -43,6 +47,36 @@ def limits_of(*, max_delay_ms: int, record_bytes_max: int, partitions: int, pref
     """Return a cluster's limits; `partitions` of the buffer, `prefix` of delayd's own topics."""
     name = prefix.encode()
     return Limits(max_delay_ms, record_bytes_max, partitions, name, len(name))
+
+
+class Uncounted(ctypes.Structure):
+    """`struct uncounted` of native/digest.h."""
+
+    _fields_ = (
+        ("text", ctypes.c_char_p),
+        ("bytes", ctypes.c_uint32),
+        ("is_stem", ctypes.c_uint32),
+    )
+
+
+class DigestRules(ctypes.Structure):
+    """`struct digest_rules` of native/digest.h. The library keeps addresses of what it holds."""
+
+    _fields_ = (
+        ("uncounted", ctypes.POINTER(Uncounted)),
+        ("uncounted_count", ctypes.c_uint32),
+    )
+
+
+def digest_rules_of(uncounted: Sequence[str]) -> DigestRules:
+    """Return the rules by which requests are told apart. `uncounted`: names of headers that are no
+    part of what a request asks for, in lower case, perhaps with a `*` at the end."""
+    names = [(name.removesuffix("*").encode(), name.endswith("*")) for name in uncounted]
+    assert not any(b"*" in name for name, _ in names), "a * is at the end of a name"
+    each = (Uncounted * len(names))(
+        *(Uncounted(name, len(name), is_stem) for name, is_stem in names)
+    )
+    return DigestRules(each, len(names))
 
 
 class _Cursor(ctypes.Structure):
@@ -71,6 +105,10 @@ class _Rules(ctypes.Structure):
         ("cursors", ctypes.POINTER(_Cursor)),
         ("counts_slots", ctypes.c_uint32),
         ("run_min", ctypes.c_uint32),
+        ("takes_ids", ctypes.c_uint32),
+        ("taken_max", ctypes.c_uint32),
+        ("keep_ms", ctypes.c_int64),
+        ("digest", DigestRules),
     )
 
 
@@ -85,6 +123,8 @@ class _Result(ctypes.Structure):
         ("groups", ctypes.c_uint32),
         ("tallies", ctypes.c_uint32),
         ("topics", ctypes.c_uint32),
+        ("firsts", ctypes.c_uint32),
+        ("lines_bytes", ctypes.c_uint32),
         ("frames_bytes", ctypes.c_uint64),
         ("next_offset", ctypes.c_int64),
         ("log_ms", ctypes.c_int64),
@@ -103,6 +143,8 @@ class _Room(ctypes.Structure):
         ("groups", ctypes.c_void_p),
         ("tallies", ctypes.c_void_p),
         ("topics", ctypes.c_void_p),
+        ("firsts", ctypes.c_void_p),
+        ("lines", ctypes.c_void_p),
         ("frames", ctypes.c_void_p),
         ("frames_max", ctypes.c_uint64),
     )
@@ -132,6 +174,22 @@ class Placed(NamedTuple):
     """Within its group."""
 
 
+class Firsts(NamedTuple):
+    """What is to be remembered of the ids of a run, if nothing is known of any of them: see
+    `delayd.wheel.id_memory`."""
+
+    keys: Sequence[bytes] = ()
+    """Of the states."""
+    values: Sequence[bytes] = ()
+    ends: Sequence[bytes] = ()
+    """Lines of the queue."""
+    records: Sequence[int] = ()
+    """How many records of the run are before each of their own."""
+
+
+NO_FIRSTS: Final = Firsts()
+
+
 class Run(NamedTuple):
     """Records that were packed. Nothing of it is valid when the packer is called again."""
 
@@ -155,6 +213,7 @@ class Run(NamedTuple):
     """Of the last record."""
     placed: Iterator[Placed]
     """The frames, in the order of the records."""
+    firsts: Firsts = NO_FIRSTS
 
 
 class PackRules(NamedTuple):
@@ -170,10 +229,12 @@ class PackRules(NamedTuple):
     """The offset below which messages may be covered, and the cursors by lane."""
     counts_slots: bool
     """Are messages of far hours counted by their slot?"""
+    takes_ids: bool = False
+    """Is a schedule under an id of which nothing is known stored, without a word to anybody?"""
 
 
 class Packer:
-    """Packs runs of plain schedules, and keeps the room for one of them. Used by one thread."""
+    """Packs runs of schedules, and keeps the room for one of them. Used by one thread."""
 
     def __init__(
         self,
@@ -182,13 +243,18 @@ class Packer:
         *,
         lanes: int,
         run_min: int,
+        keep_ms: int,
+        digest: DigestRules,
     ) -> None:
-        """`limits` of the cluster; `run_min`: fewer plain records in a row are left to Python."""
+        """`limits` of the cluster; `run_min`: fewer plain records in a row are left to Python;
+        `keep_ms`: how long an id is remembered after its message is due."""
         structures = map(ctypes.POINTER, (_Rules, _Room, _Result))
         wanted = (ctypes.c_void_p, ctypes.c_size_t, *structures)
         self._pack = Call(library, "delayd_pack", ctypes.c_int, wanted)
-        self._limits = limits  # of whose prefix the library keeps the address
-        self._rules = _Rules(limits=limits, lanes=lanes, run_min=run_min)
+        self._kept = limits, digest  # of what is in them the library keeps the addresses
+        self._rules = _Rules(
+            limits=limits, lanes=lanes, run_min=run_min, keep_ms=keep_ms, digest=digest
+        )
         self._cursors = (_Cursor * lanes)()
         self._set_cursors: object = None
         """What they were set to."""
@@ -196,19 +262,32 @@ class Packer:
         self._groups = bytearray(PACKED_MAX * _GROUP.size)
         self._tallies = bytearray(PACKED_MAX * _TALLY.size)
         self._topics = bytearray(TOPICS_MAX * TOPIC_BYTES)
+        self._firsts = bytearray(PACKED_MAX * _FIRST.size)
+        self._lines = bytearray(LINES_BYTES)
         self._frames = bytearray()
-        self._room = _Room(
-            *map(address_of, (self._packed, self._groups, self._tallies, self._topics))
-        )
+        places = self._packed, self._groups, self._tallies, self._topics, self._firsts, self._lines
+        self._room = _Room(*map(address_of, places))
 
-    def pack(self, data: bytearray, begin: int, end: int, rules: PackRules) -> Run | int:
-        """Pack the run with which the records of `data[begin:end]`, of one partition, begin.
+    def pack(
+        self,
+        data: bytearray,
+        begin: int,
+        end: int,
+        rules: PackRules,
+        taken_max: int = PACKED_MAX,
+        *,
+        takes_ids: bool = True,
+    ) -> Run | int:
+        """Pack the run with which the records of `data[begin:end]`, of one partition, begin: up to
+        `taken_max` of them, and none with an id unless `takes_ids`.
 
         Return how many records Python has to take, if there are any before it. ValueError if
         these are no records."""
         assert begin < end, "there is no record"
         self._make_room(2 * (end - begin))
         self._set(rules)
+        self._rules.taken_max = taken_max
+        self._rules.takes_ids = takes_ids and rules.takes_ids
         result, first = _Result(), ctypes.c_char.from_buffer(data, begin)
         pack = self._pack.over(end - begin)
         is_done = pack(ctypes.addressof(first), end - begin, self._rules, self._room, result)
@@ -271,7 +350,18 @@ class Packer:
             result.first_due_ms,
             result.epoch,
             placed,
+            self._firsts_of(result) if result.firsts else NO_FIRSTS,
         )
+
+    def _firsts_of(self, result: _Result) -> Firsts:
+        lines = bytes(memoryview(self._lines)[: result.lines_bytes])
+        keys, values, ends, records = [], [], [], []
+        for key, value, end_key, end, record in some_of(_FIRST, self._firsts, result.firsts):
+            keys.append(lines[key:value])
+            values.append(lines[value:end_key])
+            ends.append(lines[end_key:end])
+            records.append(record)
+        return Firsts(keys, values, ends, records)
 
 
 def address_of(data: bytearray) -> int:

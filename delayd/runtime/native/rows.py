@@ -13,6 +13,7 @@ from delayd.runtime.native.packing import (
     ROOM_KEPT_BYTES,
     TOPIC_BYTES,
     TOPICS_MAX,
+    DigestRules,
     Limits,
     address_of,
     some_of,
@@ -36,24 +37,13 @@ TOPIC, RECORD, ID, ID_BYTES, FRAME, FRAME_BYTES, CRC, DIGEST = range(7, 15)
 """Positions in a row, of what is looked at alone."""
 
 
-class _Uncounted(ctypes.Structure):
-    """`struct uncounted` of native/digest.h."""
-
-    _fields_ = (
-        ("text", ctypes.c_char_p),
-        ("bytes", ctypes.c_uint32),
-        ("is_stem", ctypes.c_uint32),
-    )
-
-
 class _Rules(ctypes.Structure):
-    """`struct row_rules`, with `struct digest_rules` in it."""
+    """`struct row_rules`."""
 
     _fields_ = (
         ("limits", Limits),
         ("lanes", ctypes.c_uint32),
-        ("uncounted", ctypes.POINTER(_Uncounted)),
-        ("uncounted_count", ctypes.c_uint32),
+        ("digest", DigestRules),
     )
 
 
@@ -97,21 +87,15 @@ class RowReader:
     """Reads rows, and keeps the room for them. Used by one thread."""
 
     def __init__(
-        self, library: Library, limits: Limits, *, lanes: int, uncounted: Sequence[str]
+        self, library: Library, limits: Limits, *, lanes: int, digest: DigestRules
     ) -> None:
-        """`limits` of the cluster; `uncounted`: names of headers that are no part of what a
-        request asks for, in lower case, perhaps with a `*` at the end."""
+        """`limits` of the cluster; `digest`: how requests are told apart."""
         structures = map(ctypes.POINTER, (_Rules, _Room, _Result))
         wanted = (ctypes.c_void_p, ctypes.c_size_t, *structures)
         self._read = Call(library, "delayd_rows", ctypes.c_int, wanted)
-        names = [(name.removesuffix("*").encode(), name.endswith("*")) for name in uncounted]
-        assert not any(b"*" in name for name, _ in names), "a * is at the end of a name"
-        self._kept = limits, names
+        self._kept = limits, digest
         """Of which the library keeps addresses."""
-        self._uncounted = (_Uncounted * len(names))(
-            *(_Uncounted(name, len(name), is_stem) for name, is_stem in names)
-        )
-        self._rules = _Rules(limits, lanes, self._uncounted, len(names))
+        self._rules = _Rules(limits, lanes, digest)
         self._rows = bytearray(ROWS_MAX * _ROW.size)
         self._topics = bytearray(TOPICS_MAX * TOPIC_BYTES)
         self._frames = bytearray()

@@ -7,6 +7,7 @@ from mutants.catalogue.debounces import DEBOUNCES
 from mutants.catalogue.election import ELECTION
 from mutants.catalogue.groups import GROUPS
 from mutants.catalogue.http_api import HTTP_API
+from mutants.catalogue.id_runs import ID_RUN_MUTANTS
 from mutants.catalogue.ids import IDS
 from mutants.catalogue.importing import IMPORTING
 from mutants.catalogue.local_times import LOCAL_TIMES
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STEPS,
     *IDS,
     *STORAGE,
+    *ID_RUN_MUTANTS,
     *SNAPSHOTS,
     *BACKUPS,
     *COMPARING,

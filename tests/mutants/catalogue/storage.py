@@ -398,9 +398,9 @@ STORAGE = (
         "native-row-hides-its-receipt",
         "a cluster that writes all receipts writes that of a schedule",
         "frontier.md#ingest",
-        "delayd/node/replica/ingest_batch.py",
-        "self.knows_past and self._settings.receipts_written != RECEIPTS_ALL",
-        "self.knows_past",
+        "delayd/node/replica/unknown_past.py",
+        "return past is WHOLE_PAST and settings.receipts_written != RECEIPTS_ALL",
+        "return past is WHOLE_PAST",
         f"{ROW_INGEST}::test_a_cluster_that_writes_all_receipts_writes_these",
     ),
     one_edit(

@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -54,12 +54,16 @@ class Pair:
         self.rules: list[PackRules] = []
         self.runs = 0
         """Runs that were taken natively."""
+        self.firsts = 0
+        """Ids that came in them."""
         taken = self.flat.take_run
 
-        def take_run(offset: int, run: Run, rules: PackRules) -> bool:
-            is_taken = taken(offset, run, rules)
-            self.runs += is_taken
-            return is_taken
+        def take_run(offset: int, run: Run, rules: PackRules) -> Sequence[int] | None:
+            known = taken(offset, run, rules)
+            if known is not None and not known:
+                self.runs += 1
+                self.firsts += len(run.firsts.keys)
+            return known
 
         self.flat.take_run = take_run  # type: ignore[method-assign]
         self.rows: Counter[int] = Counter()

@@ -61,7 +61,7 @@ RULES: Final = PackRules(1, 10**12, 0, 0, 0, 0, None, False)
 
 def run_of(limits: RequestLimits, records: list[Record], rules: PackRules = RULES) -> Run | int:
     """What the packer of a cluster with these limits makes of records."""
-    packer = FlatIngest(limits, LANES)._packer
+    packer = FlatIngest(limits, LANES, DAY_MS)._packer
     assert packer is not None
     data = flattened(records)
     return packer.pack(data, 0, len(data), rules)
