@@ -1,7 +1,7 @@
 /* Records whose fate depends on what is known of their ids, read for Python, which decides it: one row each.
  *
- * Where `pack.h` takes runs of plain schedules as a whole, this reads what lies between: schedules with an id,
- * cancels, and plain schedules that are too few in a row. Of each schedule it makes the frame, as if it were
+ * Where `pack.h` takes runs of schedules as a whole, this reads what lies between: schedules with an id of which
+ * something is known, cancels, and schedules that are too few in a row. Of each schedule it makes the frame, as if it were
  * stored; of anything else a row says only where its record is, and Python reads that.
  *
  * It reads the bytes of `records`, and writes within the buffers that it is given; it allocates nothing, keeps

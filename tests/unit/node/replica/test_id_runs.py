@@ -99,7 +99,7 @@ def lines_of(record: Record, keep_ms: int) -> tuple[bytes, bytes, bytes]:
 def test_the_lines_of_an_id_are_those_that_python_writes(
     library: native.Library, what: str
 ) -> None:
-    """docs/design/storage.md, "What is known of ids"."""
+    """docs/design/storage.md, "Catalogue"."""
     for keep_ms in (1, DAY_MS):
         for value in (b"v", None, b"y" * 300):
             asked = with_id(SCHEDULES[what], offset=7, value=value)
