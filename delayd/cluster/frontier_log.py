@@ -114,7 +114,7 @@ def commit_frontiers(
     read was stale, and FencedError is raised as if a master had written. Raises ProducerError."""
     producer.begin()
     landed = send_frontiers(producer, topic, records, timeout_ms)
-    wanted = {shard: read_to[shard] for shard in landed}
+    wanted = {each.frontier.shard: read_to[each.frontier.shard] for each in records}
     if landed != wanted:
         raise FencedError(f"{topic} was read up to {wanted}, and goes on to {landed}")
     producer.commit(timeout_ms)

@@ -205,15 +205,16 @@ def test_a_gate_that_is_missing_in_a_partition_is_found(spark: SparkSession) -> 
 
 
 def since_resharded(history: History) -> None:
-    """Let the history begin where shards at rest became one: with a record that has the time of the
-    last steps before, which wrote gates, and another count."""
+    """Let the history begin where shards at rest became one: with a record, and one of a new term,
+    that have the time of the last steps before, which wrote gates, and another count."""
     _, at_ms, *_ = (said(history, "full/")[0].header("delayd-quota") or "").split("/")
     its = next(n for n, e in enumerate(history.frontier) if stated(e)["now_ms"] == int(at_ms))
-    history.frontier[:] = history.frontier[its:]
-    first = history.frontier[0]
-    fields = stated(first)
-    fields["quotas"]["orders"][1] += 1
-    first.value = json.dumps(fields, separators=(",", ":")).encode()
+    history.frontier[:] = history.frontier[its - 1 :]
+    for each in history.frontier[:2]:
+        fields = stated(each)
+        fields["now_ms"] = int(at_ms)
+        fields["quotas"]["orders"][1] += 1
+        each.value = json.dumps(fields, separators=(",", ":")).encode()
 
 
 def test_gates_of_shards_that_are_no_more_are_judged_by_no_step(spark: SparkSession) -> None:

@@ -145,7 +145,7 @@ class World:
     _smoothings: list[Smoothing] = field(init=False)
     """By shard."""
     _full: Full = field(default_factory=dict)
-    _quotas_of: dict[int, Quotas] = field(default_factory=lambda: defaultdict(lambda: Quotas({})))
+    _quotas_of: dict[int, Quotas] = field(init=False)
     """By shard."""
     _stands: dict[int, Frontier] = field(default_factory=dict)
     """By shard: where its last step has come to."""
@@ -153,6 +153,7 @@ class World:
     """Target and second of each request that adds a message and is not refused."""
 
     def __post_init__(self) -> None:
+        self._quotas_of = {shard: Quotas({}, shards=self.shards) for shard in range(self.shards)}
         self._smoothings = [
             Smoothing(self.rates, {}, LIMITS.max_delay_ms) for _ in range(self.shards)
         ]

@@ -19,7 +19,9 @@ from replication.quotas import RATE_AHEAD_S, RATE_WINDOW_S, SECOND_MS
 
 STEPS_MAX: Final = 500
 """Steps that are judged, of all targets: the last ones, of each second and with each gate."""
-_SCHEMA: Final = "of_shard int, about string, at_ms bigint, said bigint, gates array<bigint>"
+_SCHEMA: Final = (
+    "of_shard int, about string, at_ms bigint, counted bigint, said bigint, gates array<bigint>"
+)
 
 
 def counted_seconds(now_ms: Column) -> Column:
@@ -71,8 +73,13 @@ def wrong_rates(
 
 def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
     """Return the steps to judge by target, with what they say, and the offsets of their gates."""
-    whole = [(g.shard, g.topic, g.at_ms, g.taken, at) for g, at in whole_gates(bounds) if g.rate]
-    gates = steps.sparkSession.createDataFrame(whole, _SCHEMA)
+    # Steps of one time may write the same twice: an order changes what a gate names.
+    whole: dict[tuple[int, str, int, int, int], list[int | None]] = {}
+    for g, places in whole_gates(bounds):
+        if g.rate:
+            whole.setdefault((g.shard, g.topic, g.at_ms, g.pending, g.taken), places)
+    rows = [(*gate, places) for gate, places in whole.items()]
+    gates = steps.sparkSession.createDataFrame(rows, _SCHEMA)
     stands = [F.col(name).eqNullSafe(F.col(f"old.{name}")) for name in ("offsets", "cursor")]
     named = steps.select(
         *("shard", "offset", "step", "term", "now_ms", "offsets", "old", "may_gate"),
@@ -96,11 +103,12 @@ def _judged_steps(steps: DataFrame, bounds: Bounds) -> DataFrame:
         (F.col("about") == F.col("topic"))
         & (F.col("at_ms") == F.col("now_ms"))
         & (F.col("of_shard") == F.col("shard"))
+        & (F.col("counted") == quota_field("pending"))
         & (F.col("said") == F.col("taken"))
         & F.col("may_gate")
     )
     with_gates = dated.join(F.broadcast(gates), is_gate, "left")
     chosen = with_gates.where((F.col("offset") == F.col("last")) | F.col("gates").isNotNull())
     newest = chosen.orderBy(F.desc("now_ms"), F.desc("offset")).limit(STEPS_MAX)
-    unneeded = ("quota", "old", "about", "at_ms", "last", "of_shard", "said", "may_gate")
+    unneeded = ("quota", "old", "about", "at_ms", "last", "of_shard", "counted", "said", "may_gate")
     return newest.drop(*unneeded).localCheckpoint()

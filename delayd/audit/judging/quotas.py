@@ -65,7 +65,7 @@ AHEAD_MS: Final = 20_000
 """How much later than a step's `now` what it has counted may have been appended in partitions of
 other shards, beside the time for which a master stands still at rest."""
 GATES_MAX: Final = 500
-"""Gates of a step that are judged, of each target: those written last."""
+"""Gates whose count is judged, of all targets: those of the last steps."""
 
 Full = Mapping[tuple[int, str], int]
 """Quotas of targets that are full, by partition and target."""
@@ -234,8 +234,8 @@ def _of_orders(named: DataFrame, said: DataFrame, bounds: Bounds) -> DataFrame:
     is_of_it = (
         (F.col("about") == F.col("topic"))
         & (F.col("of_shard") == F.col("shard"))
-        # Absent where there is one shard.
-        & (F.coalesce(quota_field("at_ms"), F.lit(0)).isin(0, F.col("at_ms")))
+        # Of one shard it is not said.
+        & (F.lit(bounds.shards == 1) | (F.col("at_ms") == quota_field("at_ms")))
     )
     joined = named.join(orders, is_of_it & (F.col("at") == at), "left")
     home = home_in(F.col("topic"), F.col("shard"), bounds.settings)
@@ -381,6 +381,8 @@ def _of_counts(steps: DataFrame, logged: DataFrame, bounds: Bounds) -> DataFrame
     # K of the step: what is in its second, or later, was counted.
     cursor = cursor_in(F.struct("lanes", "cursor"), lane.cast("string"))
     is_its = (F.col("at_ms") == F.col("now_ms")) & (F.col("of_shard") == F.col("shard"))
+    # At rest several steps have one time.
+    is_its &= quota_field("pending", F.try_element_at("quotas", F.col("about"))) == F.col("counted")
     placed = gates.join(steps.where("may_gate"), is_its).select(
         *("shard", "about", "at_ms", "counted", "gates", "offset", "step"),
         F.col("offsets").alias("reached"),

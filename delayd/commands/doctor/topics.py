@@ -47,19 +47,20 @@ def _limits(case: Case) -> Iterator[Finding]:
     for each in limits_of(case.seen.record.quotas):
         more = f"delayd limits set {each['topic']} {_doubled(each)}"
         if each["state"] == "full":
-            lag = lagging_shards(case.seen, each["topic"])
-            yield Finding("target-full", Severity.WARNING, limit_told(each) + _lag_told(lag), more)
+            what = limit_told(each) + _lag_told(case, each)
+            yield Finding("target-full", Severity.WARNING, what, more)
         elif each["state"] == "nearly-full":
             yield Finding("target-nearly-full", Severity.ADVICE, limit_told(each), more)
 
 
-def _lag_told(shards: list[int]) -> str:
-    """Return what lagging shards make of a full target."""
-    if not shards:
+def _lag_told(case: Case, limit: Mapping[str, Any]) -> str:
+    """Return what lagging shards make of a full target; empty if nothing."""
+    lag = lagging_shards(case.seen, limit["topic"])
+    if limit["refused_by"] != "pending" or not 0 < len(lag) < case.settings.shards:
         return ""
     return (
-        f"; what other shards have delivered counts as pending until shard {_listed(shards)} goes "
-        "on: see delayd status"
+        f"; what other shards have delivered counts as pending until shard {_listed(lag)} goes on: "
+        "see delayd status"
     )
 
 

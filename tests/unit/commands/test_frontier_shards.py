@@ -379,6 +379,7 @@ def test_limits_are_recovered_in_each_shard(lost: Lost) -> None:
     clues = Clues(0)
     ended = QuotaOrder("other", 70, 0)
     clues.quotas += [(1, 3, Gate("orders", 80, 0, 2, 5)), (2, 4, ended)]
+    clues.quotas += [(0, 5, QuotaOrder("new", 75, 3))]
     begun = known._replace(offset=-1, written_ms=0)
     offsets = (9,) * len(joint.frontier.offsets)
     found = [
@@ -388,3 +389,4 @@ def test_limits_are_recovered_in_each_shard(lost: Lost) -> None:
     opened = begun._replace(over=0, full_ms=0)
     assert [each["orders"] for each in found] == [begun, opened, begun], "a gate is of its shard"
     assert ["other" in each for each in found] == [True, True, False]
+    assert [each.get("new") for each in found] == [Quota(3, 0, 5, 0, 0, at_ms=75), None, None]

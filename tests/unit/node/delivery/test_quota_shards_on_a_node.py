@@ -91,6 +91,7 @@ def test_each_master_counts_all_and_shuts_its_own_partitions(make: Maker) -> Non
     node = made(make)
     limit(node, 4)
     turn(node)
+    assert [each.at_ms for each in quotas(node)] == [START_MS] * SHARDS
     for number in range(4):
         node.send("orders", LATER_MS, partition=number % 2 * 2)
     turn(node, 1)
