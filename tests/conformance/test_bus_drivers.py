@@ -153,7 +153,8 @@ def test_a_record_for_a_name_that_no_topic_can_have_fails_its_transaction(
         send(producer, innocent, b"x")
         send(producer, name, b"x")
         producer.flush(TIMEOUT_MS)
-    assert raised.value.refusals == {name: "TOPIC_EXCEPTION"}
+    # librdkafka says the second where an answer without the topic comes before the send.
+    assert raised.value.refusals in ({name: "TOPIC_EXCEPTION"}, {name: "_UNKNOWN_TOPIC"})
 
 
 def test_a_successor_with_another_driver_fences(desk: Desk, other: Desk) -> None:
