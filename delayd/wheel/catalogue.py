@@ -319,13 +319,8 @@ class Catalogue:
                 first, stop = (
                     _PENDING_REPLY_KEY.pack(_PENDING_REPLY, partition, at) for at in (begin, end)
                 )
-                with self._db.iterator(
-                    start=first,
-                    stop=stop,
-                    include_value=False,
-                    verify_checksums=True,
-                    fill_cache=False,
-                ) as keys:
+                how = {"include_value": False, "verify_checksums": True, "fill_cache": False}
+                with self._db.iterator(start=first, stop=stop, **how) as keys:
                     yield from keys
 
     # Copies.
@@ -373,11 +368,8 @@ class Catalogue:
 
     def last_key(self) -> bytes:
         """Return the key of the last line; empty if there is none."""
-        with (
-            self._translated(),
-            self._db.iterator(reverse=True, include_value=False, verify_checksums=True) as keys,
-        ):
-            return next(keys, b"")
+        with self._translated(), self._db.iterator(reverse=True, verify_checksums=True) as lines:
+            return next(lines, (b"", b""))[0]
 
     def close(self) -> None:
         """Close; idempotent."""
