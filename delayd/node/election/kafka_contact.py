@@ -39,6 +39,7 @@ class KafkaContact:
         self._stepped_ms = stepped_ms
         self._cluster: Cluster | None = None
         self._lock = Lock()
+        self._is_over = False
         self._answered_ms = 0
         self._failures = 0
 
@@ -50,7 +51,8 @@ class KafkaContact:
         return self._failures >= FAILURES_MIN and is_long
 
     async def run(self, is_master: Callable[[], bool]) -> None:
-        """Ask while this node leads, until cancelled."""
+        """Ask while this node leads, until cancelled. Then nobody waits for an answer."""
+        self._is_over = False
         try:
             while True:
                 await asyncio.sleep((AGAIN_MS if self._failures else ASK_MS) / 1000)
@@ -59,21 +61,35 @@ class KafkaContact:
                 else:
                     self._failures = 0
         finally:
-            with self._lock:
-                self._forget()
+            self._is_over = True
+            self._end()
 
     def ask(self) -> bool:
         """Return whether a broker answers now, and note it."""
         with self._lock:
+            answers = self._ask()
+        if self._is_over:
+            self._end()
+        return answers
+
+    def _ask(self) -> bool:
+        try:
+            self._cluster = self._cluster or self._bus.cluster()
+            self._cluster.broker_count(TIMEOUT_MS)
+        except DelaydError:
+            self._failures += 1
+            self._forget()
+            return False
+        self._answered_ms, self._failures = self._clock.monotonic_ms(), 0
+        return True
+
+    def _end(self) -> None:
+        """Close the client, unless somebody asks by it: who ends last closes it."""
+        if self._lock.acquire(blocking=False):
             try:
-                self._cluster = self._cluster or self._bus.cluster()
-                self._cluster.broker_count(TIMEOUT_MS)
-            except DelaydError:
-                self._failures += 1
                 self._forget()
-                return False
-            self._answered_ms, self._failures = self._clock.monotonic_ms(), 0
-            return True
+            finally:
+                self._lock.release()
 
     def is_there(self) -> bool:
         """Return whether a broker answers this node by new connections. For a follower; others may

@@ -1,8 +1,14 @@
 """When a master says that Kafka does not answer it."""
 
+import asyncio
+from threading import Event
+from typing import Any
+
+import pytest
 from manual_clock import ManualClock
 
 from delayd.bus.memory import MemoryBus, MemoryKafka
+from delayd.node.election import kafka_contact
 from delayd.node.election.kafka_contact import FAILURES_MIN, LOST_MS, KafkaContact
 
 
@@ -59,3 +65,42 @@ def test_a_follower_asks_for_itself() -> None:
     assert master.contact.is_there()
     master.bus.link.up = False
     assert not master.contact.is_there()
+
+
+class Hanging:
+    """Brokers, and their client: a question is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = Event(), Event()
+        self.is_answered = self.is_closed = False
+
+    def cluster(self) -> Any:
+        return self
+
+    def broker_count(self, timeout_ms: int) -> int:
+        self.asked.set()
+        self.is_answered = self.answers.wait(10)
+        return 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_who_ends_waits_for_no_answer_and_the_client_is_closed_by_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event loop would stand still meanwhile, and in a simulation for ever."""
+    monkeypatch.setattr(kafka_contact, "ASK_MS", 0)
+    bus = Hanging()
+    contact = KafkaContact(bus, ManualClock(), lambda: 0)  # type: ignore[arg-type]
+
+    async def end() -> None:
+        running = asyncio.create_task(contact.run(lambda: True))
+        await asyncio.to_thread(bus.asked.wait, 10)
+        running.cancel()
+        await asyncio.wait([running])
+        assert not bus.is_closed, "it is in use"
+        bus.answers.set()
+
+    asyncio.run(end())
+    assert bus.is_answered and bus.is_closed
